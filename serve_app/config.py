@@ -1,0 +1,158 @@
+"""Settings: the one typed model behind the `args` of configs/*.yaml and the KOKORO_* environment.
+
+`load_settings` is the sole reader of either. Unknown names are refused: a misspelt limit must not be a silent default.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+ENV_PREFIX = "KOKORO_"
+
+Seconds = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class SettingsError(ValueError):
+    """A setting is unknown or out of range. The message names it and says what is allowed."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class WeightsSettings(_Section):
+    """Where the model and the voices come from.
+
+    source: `auto` (official hub files if reachable, else the packages), `hub`, `packaged`, a folder in the official
+        layout (also one folder deeper), or `s3://bucket/prefix`.
+    cache_dir: where dequantized weights and fetched files are kept; default: the user's cache folder.
+    """
+
+    source: str = "auto"
+    cache_dir: Path | None = None
+
+
+class EngineSettings(_Section):
+    """One engine.
+
+    device: `auto` takes a GPU where there is one.
+    threads: CPU threads of one forward pass; null: all cores this process may use.
+    max_batch: segments in one forward pass.
+    max_queue: segments that may wait before a new utterance is refused (`queue_saturated`).
+    job_overdue_s: a forward pass that takes longer means that the worker is wedged; Serve replaces the replica.
+    warmup: speak one sentence before the replica is ready.
+    """
+
+    device: str = "auto"
+    threads: Count | None = None
+    max_batch: Count = 1
+    max_queue: Count = 64
+    job_overdue_s: Seconds = 30.0
+    warmup: bool = True
+
+
+class TextSettings(_Section):
+    """The text front end.
+
+    espeak: use espeak-ng (GPL) for words outside the dictionaries and for languages e, f, h, i, p. Without it English
+        words are spelt or approximated and those languages are refused.
+    """
+
+    espeak: bool = True
+
+
+class LimitSettings(_Section):
+    """Bounds on what one client may ask, and what happens at each: see docs/api.md."""
+
+    max_text_chars: Count = 50_000
+    max_request_age_s: Seconds = 56.0
+    max_body_bytes: Count = 1_000_000
+    max_sessions: Count = 500
+    max_requests: Count = 200
+    inbox_messages: Count = 1024
+    inbox_bytes: Count = 1 << 20
+    session_idle_timeout_s: Seconds = 600.0
+    send_stall_timeout_s: Seconds = 30.0
+    lookahead_segments: Count = 2
+
+
+class AutoscalingSettings(_Section):
+    min_replicas: Annotated[int, Field(ge=0)] = 1
+    max_replicas: Count = 1
+    target_ongoing_requests: Annotated[float, Field(gt=0)] = 8
+
+
+class DeploymentSettings(_Section):
+    """Size and health of one Serve deployment; names as in Ray Serve's documentation."""
+
+    num_replicas: Count | None = None
+    autoscaling: AutoscalingSettings | None = None
+    num_cpus: Annotated[float, Field(ge=0)] = 0.25
+    num_gpus: Annotated[float, Field(ge=0)] = 0
+    max_ongoing_requests: Annotated[int, Field(ge=2)] = 64
+    health_check_period_s: Seconds = 5.0
+    health_check_timeout_s: Seconds = 10.0
+    graceful_shutdown_timeout_s: Annotated[float, Field(ge=0)] = 20.0
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "DeploymentSettings":
+        if self.num_replicas is not None and self.autoscaling is not None:
+            raise ValueError("give num_replicas or autoscaling, not both")
+        if self.autoscaling is not None and self.autoscaling.target_ongoing_requests >= self.max_ongoing_requests:
+            raise ValueError("target_ongoing_requests must be below max_ongoing_requests, else it never scales out")
+        return self
+
+
+class Settings(_Section):
+    """Everything that can be set, with the defaults that are in force where a file is silent."""
+
+    weights: WeightsSettings = WeightsSettings()
+    engine: EngineSettings = EngineSettings()
+    text: TextSettings = TextSettings()
+    limits: LimitSettings = LimitSettings()
+    gateway: DeploymentSettings = DeploymentSettings(max_ongoing_requests=1000)
+    chunker: DeploymentSettings = DeploymentSettings()
+    kokoro: DeploymentSettings = DeploymentSettings(num_cpus=1, max_ongoing_requests=256)
+
+
+def load_settings(args: Mapping[str, Any] | None = None, environ: Mapping[str, str] = os.environ) -> Settings:
+    """Merge a config file's `args` with KOKORO_* variables (which win) and check the whole.
+
+    A variable names its setting by sections: KOKORO_WEIGHTS__SOURCE=packaged, KOKORO_LIMITS__MAX_SESSIONS=20. Its value
+    is read as YAML.
+
+    Raises:
+        SettingsError: an unknown name or a value out of range, all of them in one message.
+    """
+    merged: dict[str, Any] = _copy(args or {})
+    for name, value in environ.items():
+        if name.startswith(ENV_PREFIX):
+            *sections, leaf = name.removeprefix(ENV_PREFIX).lower().split("__")
+            node = merged
+            for section in sections:
+                node = node.setdefault(section, {})
+            node[leaf] = yaml.safe_load(value)
+    try:
+        return Settings.model_validate(merged)
+    except ValidationError as exc:
+        raise SettingsError("; ".join(_sentence(error) for error in exc.errors())) from exc
+
+
+def _copy(node: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _copy(value) if isinstance(value, Mapping) else value for key, value in node.items()}
+
+
+def _sentence(error: Any) -> str:
+    name = ".".join(str(part) for part in error["loc"]) or "settings"
+    if error["type"] == "extra_forbidden":
+        section: Any = Settings
+        for part in error["loc"][:-1]:
+            section = section.model_fields[part].annotation
+        known = ", ".join(getattr(section, "model_fields", {}))
+        return f"{name} is not a setting; known here: {known}"
+    return f"{name}: {error['msg']}"

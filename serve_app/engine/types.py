@@ -1,0 +1,77 @@
+"""What goes into the engine and what comes out; no torch here, so that servers and clients may import it."""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Samples = NDArray[np.float32]
+"""Mono audio, shape [n], nominally -1..1."""
+
+MAX_PHONEMES = 510
+"""Phoneme tokens in one forward pass, without the two pads (hexgrad/Kokoro-82M: 512 positions)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The part of an utterance that goes through one forward pass.
+
+    Attributes:
+        phoneme_ids: 1..510 ids of the model's vocabulary, without the two zero pads.
+        voice: a voice id of the voice store.
+        speed: 0.25..4.0, the divisor of the predicted durations.
+        index: position in the utterance; 0 is the one that the listener waits for in silence.
+    """
+
+    session_id: str
+    request_id: str
+    index: int
+    phoneme_ids: tuple[int, ...]
+    voice: str
+    speed: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AudioChunk:
+    """The audio of one segment.
+
+    Attributes:
+        samples: float32 [n] at the model's rate.
+        duration_frames: int64 [len(phoneme_ids) + 2], predicted frames of each token, both pads included;
+            sum * hop_samples == n.
+        inference_s: wall time of the forward pass.
+    """
+
+    samples: Samples
+    sample_rate: int
+    hop_samples: int
+    duration_frames: NDArray[np.int64]
+    inference_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """What a loaded engine can speak with."""
+
+    sample_rate: int
+    voices: tuple[str, ...]
+    device: str
+    weights: str = field(default="")
+
+
+class Engine(Protocol):
+    """One interface over the real engine, the fake one and the one behind a Serve handle."""
+
+    async def synthesize(self, segment: Segment) -> AudioChunk:
+        """Speak one segment. Cancelling the await drops it: at once while it waits, at its end while it runs.
+
+        Raises:
+            QueueSaturated: first segments (index 0) only, past the bound of the queue.
+            UnknownVoice, EngineUnavailable, Internal.
+        """
+        ...
+
+    async def info(self) -> EngineInfo:
+        """What is loaded. Raises EngineUnavailable while it can't synthesize. Does no inference."""
+        ...

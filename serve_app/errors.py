@@ -1,0 +1,82 @@
+"""The one table of failures: stable code, HTTP status, what a WebSocket client gets, when a retry makes sense.
+
+Raised where the failure is known; turned into a status, an event or a frame in one place per edge. A message is
+written for a person: never a Python repr, a traceback, a path or a token.
+"""
+
+from typing import ClassVar
+
+
+class SpeechError(Exception):
+    """A failure that a client is told about. Over a WebSocket it becomes an `error` frame and the session lives on,
+    unless `close_code` says that the session ends with it.
+    """
+
+    code: ClassVar[str] = "internal"
+    http_status: ClassVar[int] = 500
+    retry_after_s: ClassVar[int | None] = None
+    close_code: ClassVar[int | None] = None
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class BadRequest(SpeechError):
+    code, http_status = "bad_request", 400
+
+
+class NothingToSpeak(SpeechError):
+    """Text without a speakable character. Over the WebSocket this is a `synthesis_complete` of 0 s instead."""
+
+    code, http_status = "nothing_to_speak", 400
+
+
+class UnknownVoice(SpeechError):
+    code, http_status = "unknown_voice", 400
+
+
+class UnsupportedLanguage(SpeechError):
+    code, http_status = "unsupported_language", 400
+
+
+class RequestStale(SpeechError):
+    code, http_status = "request_stale", 408
+
+
+class TextTooLong(SpeechError):
+    code, http_status = "text_too_long", 413
+
+
+class QueueSaturated(SpeechError):
+    """A bound was reached; nothing of the refused message was kept."""
+
+    code, http_status, retry_after_s = "queue_saturated", 503, 1
+
+
+class EngineUnavailable(SpeechError):
+    code, http_status, retry_after_s = "engine_unavailable", 503, 5
+
+
+class Internal(SpeechError):
+    """Anything that is a defect of ours; the cause is in the log under the request's id."""
+
+
+class IdleTimeout(SpeechError):
+    """A WebSocket session without a client message for `session_idle_timeout_s`."""
+
+    code, http_status, close_code = "idle_timeout", 408, 1001
+
+
+TABLE: tuple[type[SpeechError], ...] = (
+    BadRequest,
+    NothingToSpeak,
+    UnknownVoice,
+    UnsupportedLanguage,
+    RequestStale,
+    TextTooLong,
+    QueueSaturated,
+    EngineUnavailable,
+    Internal,
+    IdleTimeout,
+)
