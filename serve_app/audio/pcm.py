@@ -27,7 +27,7 @@ def to_s16le(samples: Samples) -> bytes:
 
 def from_s16le(pcm: bytes) -> Samples:
     """The inverse of `to_s16le`. Raises ValueError on an odd number of bytes."""
-    return np.frombuffer(pcm, dtype="<i2").astype(np.float32) / _FULL_SCALE
+    return np.frombuffer(pcm, dtype="<i2").astype(np.float32) / np.float32(_FULL_SCALE)
 
 
 def duration_s(samples: int, sample_rate: int) -> float:
