@@ -4,7 +4,9 @@ Raised where the failure is known; turned into a status, an event or a frame in 
 written for a person: never a Python repr, a traceback, a path or a token.
 """
 
-from typing import ClassVar
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import ClassVar, Self
 
 
 class SpeechError(Exception):
@@ -34,6 +36,14 @@ class NothingToSpeak(SpeechError):
 
 class UnknownVoice(SpeechError):
     code, http_status = "unknown_voice", 400
+
+    @classmethod
+    def among(cls, voice: str, known: Iterable[str]) -> Self:
+        """The refusal of `voice`, with near matches from `known`, or a few of them where nothing is near."""
+        names = sorted(known)
+        near = get_close_matches(voice, names, n=5, cutoff=0.5)
+        hint = f"did you mean {', '.join(near)}?" if near else f"known voices include {', '.join(names[:8])}"
+        return cls(f"unknown voice {voice[:64]!a}; {hint}")
 
 
 class UnsupportedLanguage(SpeechError):

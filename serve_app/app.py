@@ -1,0 +1,56 @@
+"""The Serve application: options and binding of the three deployments. `serve run configs/local.yaml` calls `build`."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from ray import serve
+from ray.serve import Application
+
+from serve_app.config import DeploymentSettings, Settings, load_settings
+from serve_app.deployments.chunker import Chunker
+from serve_app.deployments.gateway import Gateway
+from serve_app.deployments.kokoro import Kokoro
+from serve_app.deployments.telemetry import log_through_serve
+
+
+class ChunkerReplica(Chunker):
+    def __init__(self, settings: Settings) -> None:
+        from serve_app.text.phonemes import FrontEnd  # spaCy and the dictionaries, in this replica only
+
+        log_through_serve()
+        super().__init__(lambda: FrontEnd(settings.text))
+
+
+class KokoroReplica(Kokoro):
+    async def __init__(self, settings: Settings) -> None:
+        from serve_app.deployments.telemetry import RayRecorder
+        from serve_app.engine.engine import KokoroEngine  # torch, in this replica only
+
+        log_through_serve()
+        engine = await asyncio.to_thread(KokoroEngine.load, settings.engine, settings.weights, RayRecorder())
+        super().__init__(engine)
+
+
+def build(args: Mapping[str, Any]) -> Application:
+    """Compose the application from a config file's `args` and the environment. Raises SettingsError."""
+    settings = load_settings(args)
+    chunker = serve.deployment(ChunkerReplica, name="Chunker", **_options(settings.chunker)).bind(settings)
+    kokoro = serve.deployment(KokoroReplica, name="Kokoro", **_options(settings.kokoro)).bind(settings)
+    gateway = serve.deployment(serve.ingress()(Gateway), name="Gateway", **_options(settings.gateway))
+    return gateway.bind(settings, chunker, kokoro)
+
+
+def _options(settings: DeploymentSettings) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "max_ongoing_requests": settings.max_ongoing_requests,
+        "health_check_period_s": settings.health_check_period_s,
+        "health_check_timeout_s": settings.health_check_timeout_s,
+        "graceful_shutdown_timeout_s": settings.graceful_shutdown_timeout_s,
+        "ray_actor_options": {"num_cpus": settings.num_cpus, "num_gpus": settings.num_gpus},
+    }
+    if settings.autoscaling is not None:
+        options["autoscaling_config"] = settings.autoscaling.model_dump()
+    else:
+        options["num_replicas"] = settings.num_replicas or 1
+    return options

@@ -1,0 +1,33 @@
+"""The text front end in one Serve replica: a sentence in, pieces for the model out."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+from serve_app.text.pieces import Piece
+
+
+class BlockingFrontEnd(Protocol):
+    """What the phonemizer offers; not thread-safe, so that one thread owns it."""
+
+    @property
+    def languages(self) -> tuple[str, ...]: ...
+
+    def pieces(self, sentence: str, lang: str) -> list[Piece]: ...
+
+
+class Chunker:
+    """Runs the front end on a thread of its own: the phonemizer keeps state between calls and two must never mix."""
+
+    def __init__(self, load: Callable[[], BlockingFrontEnd]) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="front-end")
+        self._front_end = self._thread.submit(load).result()
+
+    async def pieces(self, sentence: str, lang: str) -> list[Piece]:
+        """Raises UnsupportedLanguage. Cancelling drops a sentence that has not begun."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._front_end.pieces, sentence, lang)
+
+    async def languages(self) -> tuple[str, ...]:
+        """Codes of the languages whose front end is installed."""
+        return self._front_end.languages

@@ -1,0 +1,28 @@
+"""The ASGI ingress in one Serve replica."""
+
+from ray.serve.handle import DeploymentHandle
+from starlette.applications import Starlette
+
+from serve_app.config import Settings
+from serve_app.deployments.remote import RemoteEngine, RemotePhonemizer
+from serve_app.deployments.telemetry import RayRecorder, log_through_serve
+from serve_app.server.gateway import create_app
+from serve_app.server.speech import Speech
+
+
+class Gateway:
+    """Sessions and requests; phonemes and audio come from the two other deployments."""
+
+    def __init__(self, settings: Settings, chunker: DeploymentHandle, kokoro: DeploymentHandle) -> None:
+        log_through_serve()
+        recorder = RayRecorder()
+        speech = Speech(
+            RemotePhonemizer(chunker),
+            RemoteEngine(kokoro),
+            recorder,
+            lookahead_segments=settings.limits.lookahead_segments,
+        )
+        self._app = create_app(speech, settings.limits, recorder)
+
+    def __serve_build_asgi_app__(self) -> Starlette:
+        return self._app

@@ -1,0 +1,56 @@
+"""The engine and the phonemizer behind Serve handles, with the interfaces of the ones in this process."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, cast
+
+from ray.exceptions import RayActorError, RayTaskError
+from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
+from ray.serve.handle import DeploymentHandle, DeploymentResponse
+
+from serve_app.engine.types import AudioChunk, EngineInfo, Segment
+from serve_app.errors import EngineUnavailable, QueueSaturated, SpeechError
+from serve_app.text.pieces import Piece
+
+
+class RemoteEngine:
+    """An Engine over a handle to the Kokoro deployment."""
+
+    def __init__(self, handle: DeploymentHandle) -> None:
+        self._handle = handle
+
+    async def synthesize(self, segment: Segment) -> AudioChunk:
+        return cast(AudioChunk, await _result(self._handle.synthesize.remote(segment)))
+
+    async def info(self) -> EngineInfo:
+        return cast(EngineInfo, await _result(self._handle.info.remote()))
+
+
+class RemotePhonemizer:
+    """A Phonemizer over a handle to the Chunker deployment."""
+
+    def __init__(self, handle: DeploymentHandle) -> None:
+        self._handle = handle
+
+    async def pieces(self, sentence: str, lang: str) -> Sequence[Piece]:
+        return cast(Sequence[Piece], await _result(self._handle.pieces.remote(sentence, lang)))
+
+    async def languages(self) -> tuple[str, ...]:
+        return cast(tuple[str, ...], await _result(self._handle.languages.remote()))
+
+
+async def _result(response: DeploymentResponse) -> Any:
+    """Await a call; its failures become ours, and cancelling the await cancels the call."""
+    try:
+        return await response
+    except asyncio.CancelledError:
+        response.cancel()
+        raise
+    except RayTaskError as exc:
+        if isinstance(exc.cause, SpeechError):
+            raise exc.cause from None
+        raise
+    except BackPressureError as exc:
+        raise QueueSaturated("every replica's queue is full; retry later") from exc
+    except (RayActorError, DeploymentUnavailableError) as exc:
+        raise EngineUnavailable("a replica went away while it worked on this; retry") from exc

@@ -1,0 +1,45 @@
+"""Logs and metrics of a Serve replica: the product's own loggers into Serve's files, its metrics into Ray's."""
+
+import logging
+
+from ray.util import metrics as ray_metrics
+
+from serve_app.metrics import ALL, Metric
+
+PACKAGE = "serve_app"
+
+
+def log_through_serve() -> None:
+    """Send the package's log lines where Serve's own go: the replica's log file and its stderr."""
+    package = logging.getLogger(PACKAGE)
+    package.setLevel(logging.INFO)
+    package.handlers = logging.getLogger("ray.serve").handlers
+    package.propagate = False
+
+
+class RayRecorder:
+    """Records through Ray's metrics API: exported for Prometheus by every node, shown by the dashboard."""
+
+    def __init__(self) -> None:
+        self._series = {metric: _series(metric) for metric in ALL}
+
+    def record(self, metric: Metric, value: float = 1.0, /, **tags: str) -> None:
+        series = self._series[metric]
+        match series:
+            case ray_metrics.Counter():
+                series.inc(value, tags)
+            case ray_metrics.Histogram():
+                series.observe(value, tags)
+            case ray_metrics.Gauge():
+                series.set(value, tags)
+
+
+def _series(metric: Metric) -> ray_metrics.Metric:
+    common = {"name": metric.name, "description": metric.description, "tag_keys": metric.tags}
+    match metric.kind:
+        case "counter":
+            return ray_metrics.Counter(**common)
+        case "gauge":
+            return ray_metrics.Gauge(**common)
+        case "histogram":
+            return ray_metrics.Histogram(**common, boundaries=list(metric.buckets))

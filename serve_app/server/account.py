@@ -1,0 +1,65 @@
+"""What one utterance cost and how it ended: one log line and one set of metrics, written in one place."""
+
+import json
+import logging
+import time
+
+from serve_app.metrics import AUDIO_S, RTF, TTFA_S, UTTERANCES, Recorder
+from serve_app.server.speech import Spoken
+
+log = logging.getLogger(__name__)
+
+
+class Account:
+    """Opened when an utterance is accepted, closed exactly once with its outcome."""
+
+    def __init__(self, recorder: Recorder, *, route: str, session_id: str, request_id: str) -> None:
+        self._recorder, self._route = recorder, route
+        self._ids = {"session_id": session_id, "request_id": request_id}
+        self._accepted_s = time.monotonic()
+        self._ttfa_s: float | None = None
+        self._segments = 0
+        self.audio_s = 0.0
+        self.inference_s = 0.0
+
+    @property
+    def elapsed_s(self) -> float:
+        """Wall seconds since the utterance was accepted."""
+        return time.monotonic() - self._accepted_s
+
+    @property
+    def rtf(self) -> float:
+        """Inference seconds per second of audio; 0 without audio."""
+        return self.inference_s / self.audio_s if self.audio_s else 0.0
+
+    def spoke(self, spoken: Spoken) -> None:
+        """One more segment came out of the engine."""
+        self._segments += 1
+        self.audio_s += len(spoken.samples) / spoken.sample_rate
+        self.inference_s += spoken.inference_s
+
+    def sent(self) -> None:
+        """Audio bytes were handed to the socket; the first ones count as first audio."""
+        if self._ttfa_s is None:
+            self._ttfa_s = self.elapsed_s
+            self._recorder.record(TTFA_S, self._ttfa_s, route=self._route)
+
+    def close(self, outcome: str, *, characters: int) -> None:
+        """`complete`, `cancelled`, `disconnected`, `stalled`, or the code of the error that ended it."""
+        self._recorder.record(UTTERANCES, route=self._route, outcome=outcome)
+        if self.audio_s:
+            self._recorder.record(AUDIO_S, self.audio_s, route=self._route)
+            self._recorder.record(RTF, self.rtf, route=self._route)
+        line = {
+            "event": "utterance",
+            "route": self._route,
+            **self._ids,
+            "outcome": outcome,
+            "characters": characters,
+            "segments": self._segments,
+            "ttfa_s": None if self._ttfa_s is None else round(self._ttfa_s, 4),
+            "audio_s": round(self.audio_s, 3),
+            "elapsed_s": round(self.elapsed_s, 4),
+            "rtf": round(self.rtf, 4),
+        }
+        log.info("%s", json.dumps(line))

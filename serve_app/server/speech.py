@@ -1,0 +1,162 @@
+"""One utterance from sentences to audio: phonemes, segments, synthesis, seams.
+
+Sentences come in as they are written; a bounded number of segments is in the engine ahead of the one being sent, so
+that the next one is computed while this one plays and a slow reader stops the synthesis of its own session only.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Protocol
+
+from serve_app.audio.pcm import Samples
+from serve_app.audio.seams import SeamJoiner
+from serve_app.engine.types import AudioChunk, Engine, EngineInfo, Segment
+from serve_app.errors import UnknownVoice
+from serve_app.metrics import DROPPED_SYMBOLS, Recorder
+from serve_app.protocol.requests import SpeechRequest
+from serve_app.text.pieces import Piece
+
+
+class Phonemizer(Protocol):
+    """Sentence in, pieces for the model out; the one in this process or the one behind a Serve handle."""
+
+    async def pieces(self, sentence: str, lang: str) -> Sequence[Piece]:
+        """Raises UnsupportedLanguage. A sentence without a speakable character gives no piece."""
+        ...
+
+    async def languages(self) -> tuple[str, ...]:
+        """Codes of the languages whose front end is installed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TimedWord:
+    """A word as written, and when it is heard, in seconds from the start of its utterance's audio."""
+
+    text: str
+    start_s: float
+    end_s: float
+
+    def as_json(self) -> dict[str, str | float]:
+        """The contract's shape, times rounded to ms."""
+        return {"w": self.text, "start_s": round(self.start_s, 3), "end_s": round(self.end_s, 3)}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spoken:
+    """The audio of one segment, joined to the segment before it: float32 [n] at the engine's rate."""
+
+    samples: Samples
+    sample_rate: int
+    words: tuple[TimedWord, ...]
+    inference_s: float
+
+
+class Sentences:
+    """Sentences of an utterance that is still being written: an async iterator with a writing end."""
+
+    def __init__(self, sentences: Sequence[str] = (), *, final: bool = False) -> None:
+        self._queue: asyncio.Queue[str | None] = asyncio.Queue()
+        self.characters = 0
+        self.add(sentences, final=final)
+
+    def add(self, sentences: Sequence[str], *, final: bool) -> None:
+        """Append; `final` says that nothing follows. The session bounds what waits here."""
+        for sentence in sentences:
+            self.characters += len(sentence)
+            self._queue.put_nowait(sentence)
+        if final:
+            self._queue.put_nowait(None)
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        while (sentence := await self._queue.get()) is not None:
+            yield sentence
+
+
+class Speech:
+    """What the routes speak with: a phonemizer and an engine, wherever they run."""
+
+    def __init__(self, phonemizer: Phonemizer, engine: Engine, recorder: Recorder, *, lookahead_segments: int) -> None:
+        self._phonemizer, self._engine, self._recorder = phonemizer, engine, recorder
+        self._lookahead = lookahead_segments
+        self._info: EngineInfo | None = None
+
+    async def ready(self) -> None:
+        """Ask every part whether it can work now. Raises EngineUnavailable."""
+        self._info, _ = await asyncio.gather(self._engine.info(), self._phonemizer.languages())
+
+    async def check(self, request: SpeechRequest) -> None:
+        """Refuse before anything is spoken. Raises UnknownVoice, EngineUnavailable."""
+        if self._info is None:
+            self._info = await self._engine.info()
+        if request.voice not in self._info.voices:
+            raise UnknownVoice.among(request.voice, self._info.voices)
+
+    async def speak(
+        self, request: SpeechRequest, sentences: AsyncIterable[str], *, session_id: str
+    ) -> AsyncGenerator[Spoken, None]:
+        """Yield the utterance's audio, segment by segment, in order. Close it to stop the synthesis.
+
+        Raises:
+            UnknownVoice, UnsupportedLanguage, QueueSaturated: before the first segment.
+            EngineUnavailable, Internal: at any point.
+        """
+        await self.check(request)
+        free = asyncio.Semaphore(self._lookahead)
+        submitted: asyncio.Queue[tuple[Piece, asyncio.Task[AudioChunk]] | None] = asyncio.Queue()
+        running: set[asyncio.Task[AudioChunk]] = set()
+
+        async def submit() -> None:
+            index = 0
+            async for sentence in sentences:
+                for piece in await self._phonemizer.pieces(sentence, request.language):
+                    await free.acquire()
+                    task = asyncio.create_task(self._engine.synthesize(_segment(piece, index, request, session_id)))
+                    running.add(task)
+                    submitted.put_nowait((piece, task))
+                    index += 1
+
+        submitting = asyncio.create_task(submit())
+        submitting.add_done_callback(lambda _: submitted.put_nowait(None))
+        joiner, position_s = SeamJoiner(), 0.0
+        try:
+            while (item := await submitted.get()) is not None:
+                piece, task = item
+                chunk = await task
+                running.discard(task)
+                if piece.dropped:
+                    self._recorder.record(DROPPED_SYMBOLS, piece.dropped)
+                joined = joiner.join(chunk.samples, continues=piece.continues)
+                origin_s = position_s - joined.trimmed_start_samples / chunk.sample_rate
+                position_s += len(joined.samples) / chunk.sample_rate
+                words = _timed(piece, chunk, origin_s, position_s)
+                yield Spoken(joined.samples, chunk.sample_rate, words, chunk.inference_s)
+                free.release()
+            await submitting  # re-raises what ended it
+        finally:
+            for unfinished in (submitting, *running):
+                unfinished.cancel()
+            await asyncio.gather(submitting, *running, return_exceptions=True)
+
+
+def _segment(piece: Piece, index: int, request: SpeechRequest, session_id: str) -> Segment:
+    return Segment(
+        session_id=session_id,
+        request_id=request.request_id,
+        index=index,
+        phoneme_ids=piece.phoneme_ids,
+        voice=request.voice,
+        speed=request.speed,
+    )
+
+
+def _timed(piece: Piece, chunk: AudioChunk, origin_s: float, end_s: float) -> tuple[TimedWord, ...]:
+    """Word times from the model's own duration frames; token 0 is the leading pad."""
+    frame_s = chunk.hop_samples / chunk.sample_rate
+    borders = [origin_s + frames * frame_s for frames in accumulate(chunk.duration_frames.tolist(), initial=0)]
+    clamp = lambda t: min(max(t, 0.0), end_s)  # noqa: E731 - a trimmed edge may cut into the first or last word
+    return tuple(
+        TimedWord(word.text, clamp(borders[word.start + 1]), clamp(borders[word.end + 1])) for word in piece.words
+    )

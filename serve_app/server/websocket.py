@@ -1,0 +1,269 @@
+"""WS /invocations-bidirectional-stream: move frames between one accepted socket, its session and the engine.
+
+Three tasks per connection: the reader never waits for audio, so that cancel, ping, close and a disconnect are noticed
+at once; the speaker synthesizes the one utterance in hand; the writer alone touches the socket's sending side. What to
+do is decided by the session (serve_app/protocol/session.py), which knows no socket.
+"""
+
+import asyncio
+import json
+import logging
+import time
+from collections import deque
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import assert_never
+from uuid import uuid4
+
+from starlette.types import Receive, Scope
+from starlette.types import Send as ASGISend
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from serve_app.audio.encoders import open_encoder
+from serve_app.audio.pcm import slices
+from serve_app.config import LimitSettings
+from serve_app.errors import QueueSaturated
+from serve_app.metrics import ACTIVE_SESSIONS, SESSIONS_ENDED, Recorder
+from serve_app.protocol.framing import audio_frames
+from serve_app.protocol.messages import Words, dump_frame
+from serve_app.protocol.session import Abort, Action, Begin, Close, More, Send, Session, SessionLimits
+from serve_app.server.account import Account
+from serve_app.server.responses import as_speech_error, error_response
+from serve_app.server.speech import Sentences, Speech
+
+log = logging.getLogger(__name__)
+ROUTE = "/invocations-bidirectional-stream"
+
+HIGH_WATER_BYTES = 128 * 1024
+"""Audio that may wait for the socket before the speaker pauses: 2.7 s of PCM at 24 kHz."""
+
+MAX_CONTROL_FRAMES = 4096
+"""Answers that may wait for a client that sends but does not read; past it the client counts as gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class AudioFrame:
+    """Bytes for one binary frame, and the seconds of audio they carry."""
+
+    data: bytes
+    duration_s: float
+
+
+class Outbox:
+    """Frames on their way to one socket, in order: control frames as text, audio as bytes, and the end."""
+
+    def __init__(self) -> None:
+        self._frames: deque[str | AudioFrame | Close] = deque()
+        self._audio_bytes = 0
+        self._changed = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def put(self, frame: str | Close) -> None:
+        """Append a control frame or the end of the session; never waits."""
+        self._frames.append(frame)
+        self._changed.set()
+
+    async def put_audio(self, frame: AudioFrame) -> None:
+        """Append an audio frame; waits while HIGH_WATER_BYTES of audio are unsent."""
+        await self._room.wait()
+        self._frames.append(frame)
+        self._count(len(frame.data))
+        self._changed.set()
+
+    def drop_audio(self) -> float:
+        """Barge-in: forget the audio that is not sent yet. Returns its seconds."""
+        dropped = [frame for frame in self._frames if isinstance(frame, AudioFrame)]
+        self._frames = deque(frame for frame in self._frames if not isinstance(frame, AudioFrame))
+        self._count(-sum(len(frame.data) for frame in dropped))
+        return sum(frame.duration_s for frame in dropped)
+
+    async def get(self) -> str | AudioFrame | Close:
+        """The next frame to send; waits for one."""
+        while not self._frames:
+            self._changed.clear()
+            await self._changed.wait()
+        frame = self._frames.popleft()
+        if isinstance(frame, AudioFrame):
+            self._count(-len(frame.data))
+        return frame
+
+    def _count(self, audio_bytes: int) -> None:
+        self._audio_bytes += audio_bytes
+        if self._audio_bytes < HIGH_WATER_BYTES:
+            self._room.set()
+        else:
+            self._room.clear()
+
+
+class Connection:
+    """One accepted socket. `serve` returns how it ended."""
+
+    def __init__(self, socket: WebSocket, speech: Speech, limits: LimitSettings, recorder: Recorder) -> None:
+        self._socket, self._speech, self._limits, self._recorder = socket, speech, limits, recorder
+        self.session_id = uuid4().hex
+        self._session = Session(self.session_id, _session_limits(limits), time.monotonic())
+        self._outbox = Outbox()
+        self._sentences = Sentences(final=True)
+        self._speaking: asyncio.Task[None] | None = None
+        self._sent_s = 0.0
+        self._aborting = False
+
+    async def serve(self) -> str:
+        """Until the client or the session ends it: `closed`, `disconnected`, `idle_timeout`, `shutdown`, `stalled`."""
+        reader, writer = asyncio.create_task(self._read()), asyncio.create_task(self._write())
+        try:
+            await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
+            return writer.result() if writer.done() else reader.result()
+        finally:
+            tasks = [task for task in (reader, writer, self._speaking) if task is not None]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def shut_down(self) -> None:
+        """Finish the message in hand, then close with 1001."""
+        self._apply(self._session.shutdown(time.monotonic()))
+
+    async def _read(self) -> str:
+        while True:
+            try:
+                async with asyncio.timeout_at(self._deadline()):
+                    message = await self._socket.receive()
+            except TimeoutError:
+                self._apply(self._session.tick(time.monotonic()))
+                continue
+            if message["type"] == "websocket.disconnect":
+                return "disconnected"
+            text = message.get("text")
+            raw = message["bytes"] if text is None else text
+            self._apply(self._session.receive(raw, time.monotonic(), time.time()))
+            if len(self._outbox) > MAX_CONTROL_FRAMES:
+                return "stalled"
+
+    def _deadline(self) -> float | None:
+        idle_deadline_s = self._session.idle_deadline_s
+        if idle_deadline_s is None:
+            return None
+        return asyncio.get_running_loop().time() + max(0.0, idle_deadline_s - time.monotonic())
+
+    def _apply(self, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case Send(frame=frame):
+                    self._outbox.put(dump_frame(frame))
+                case Begin():
+                    self._sentences = Sentences(action.sentences, final=action.final)
+                    self._speaking = asyncio.create_task(self._speak(action))
+                case More(sentences=sentences, final=final):
+                    self._sentences.add(sentences, final=final)
+                case Abort():
+                    self._aborting = True
+                    if self._speaking is not None:
+                        self._speaking.cancel()
+                case Close():
+                    self._outbox.put(action)
+                case _:
+                    assert_never(action)
+
+    async def _write(self) -> str:
+        while True:
+            frame = await self._outbox.get()
+            try:
+                async with asyncio.timeout(self._limits.send_stall_timeout_s):
+                    match frame:
+                        case str():
+                            await self._socket.send_text(frame)
+                        case AudioFrame(data=data):
+                            await self._socket.send_bytes(data)
+                        case Close(code=code, reason=reason):
+                            await self._socket.close(code)
+                            return reason
+            except TimeoutError:
+                return "stalled"
+            except (WebSocketDisconnect, RuntimeError):  # Starlette raises the latter for a send after the end
+                return "disconnected"
+
+    async def _speak(self, begin: Begin) -> None:
+        """Speak the utterance in hand and tell the session how it ended."""
+        request, sentences, outcome = begin.request, self._sentences, "disconnected"
+        account = Account(self._recorder, route=ROUTE, session_id=self.session_id, request_id=request.request_id)
+        self._sent_s = 0.0
+        try:
+            encoder = open_encoder(request.format, request.sample_rate)
+            async with aclosing(self._speech.speak(request, sentences, session_id=self.session_id)) as spoken:
+                async for segment in spoken:
+                    account.spoke(segment)
+                    if segment.words and request.timestamps:
+                        words = [word.as_json() for word in segment.words]
+                        self._outbox.put(dump_frame(Words(request_id=request.request_id, words=words)))
+                    for samples in slices(segment.samples, segment.sample_rate):
+                        await self._send_audio(encoder.encode(samples), len(samples) / segment.sample_rate, account)
+            if account.audio_s:
+                await self._send_audio(encoder.finish(), 0.0, account)
+            outcome = "complete"
+            self._apply(self._session.completed(account.audio_s, time.monotonic()))
+        except asyncio.CancelledError:
+            if not self._aborting:
+                raise
+            outcome = "cancelled"
+            self._aborting = False
+            self._sent_s -= self._outbox.drop_audio()
+            self._apply(self._session.aborted(self._sent_s, time.monotonic()))
+        except Exception as exc:
+            error = as_speech_error(exc, request.request_id)
+            outcome = error.code
+            self._apply(self._session.failed(error, time.monotonic()))
+        finally:
+            account.close(outcome, characters=sentences.characters)
+
+    async def _send_audio(self, data: bytes, duration_s: float, account: Account) -> None:
+        for frame in audio_frames(data):
+            await self._outbox.put_audio(AudioFrame(frame, duration_s * len(frame) / len(data)))
+            self._sent_s += duration_s * len(frame) / len(data)
+            account.sent()
+
+
+def _session_limits(limits: LimitSettings) -> SessionLimits:
+    return SessionLimits(
+        max_text_chars=limits.max_text_chars,
+        max_request_age_s=limits.max_request_age_s,
+        inbox_messages=limits.inbox_messages,
+        inbox_bytes=limits.inbox_bytes,
+        session_idle_timeout_s=limits.session_idle_timeout_s,
+    )
+
+
+class BidirectionalStream:
+    """The WebSocket endpoint: bounds the number of sessions, counts them, and ends them on shutdown."""
+
+    def __init__(self, speech: Speech, limits: LimitSettings, recorder: Recorder) -> None:
+        self._speech, self._limits, self._recorder = speech, limits, recorder
+        self._open: set[Connection] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: ASGISend) -> None:
+        socket = WebSocket(scope, receive, send)
+        if len(self._open) >= self._limits.max_sessions:
+            await socket.send_denial_response(error_response(QueueSaturated("all sessions are taken; retry later")))
+            self._recorder.record(SESSIONS_ENDED, outcome="refused")
+            return
+        await socket.accept()
+        connection = Connection(socket, self._speech, self._limits, self._recorder)
+        self._open.add(connection)
+        self._recorder.record(ACTIVE_SESSIONS, len(self._open))
+        outcome = "disconnected"
+        try:
+            outcome = await connection.serve()
+        finally:
+            self._open.discard(connection)
+            self._recorder.record(ACTIVE_SESSIONS, len(self._open))
+            self._recorder.record(SESSIONS_ENDED, outcome=outcome)
+            log.info("%s", json.dumps({"event": "session", "session_id": connection.session_id, "outcome": outcome}))
+
+    def shut_down(self) -> None:
+        """Every session finishes the message in hand and closes with 1001."""
+        for connection in list(self._open):
+            connection.shut_down()
