@@ -6,6 +6,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from serve_app.errors import Internal
+
 Samples = NDArray[np.float32]
 """Mono audio, shape [n], nominally -1..1."""
 
@@ -30,6 +32,17 @@ class Segment:
     phoneme_ids: tuple[int, ...]
     voice: str
     speed: float = 1.0
+
+
+def check_segment(segment: Segment) -> None:
+    """Raise Internal if the segment is none that an engine may be asked for: clients are told earlier, and better."""
+    count = len(segment.phoneme_ids)
+    if not 1 <= count <= MAX_PHONEMES:
+        raise Internal(f"A segment has 1 to {MAX_PHONEMES} phonemes, this one {count}.")
+    if min(segment.phoneme_ids) < 1:
+        raise Internal("A segment carries no pads of its own.")
+    if not 0.25 <= segment.speed <= 4.0:
+        raise Internal("The speed of a segment is 0.25 to 4.0.")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,0 +1,188 @@
+"""The real engine: a queue in front of the one thread that runs the model.
+
+Who touches what. `_changed` guards the queue and `_closed`; it is held for operations on a short list, never during a
+forward pass, so an event loop that takes it waits microseconds. Each job's outcome is a `concurrent.futures.Future`:
+its move from waiting to running is atomic against its cancellation, and `asyncio.wrap_future` brings the outcome home
+to whichever loop asked, or drops it if that loop is gone. `_running_since_s` is written by the worker only.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+from serve_app.config import EngineSettings, WeightsSettings
+from serve_app.engine.schedule import BatchPolicy, Pending, admit, next_turn, plan_batch
+from serve_app.engine.types import AudioChunk, EngineInfo, Segment, check_segment
+from serve_app.errors import EngineUnavailable, Internal, SpeechError
+
+if TYPE_CHECKING:  # the queue is imported and tested without the seconds that torch takes
+    from serve_app.engine.model import Synthesizer
+
+logger = logging.getLogger(__name__)
+
+WARMUP_PHONEME_IDS = (50, 83, 54, 156, 31, 16, 81, 156, 86, 123, 4)
+"""həlˈO ðˈɛɹ."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Job:
+    pending: Pending
+    outcome: "Future[AudioChunk]" = field(default_factory=Future)
+
+
+class KokoroEngine:
+    """`Engine` over a `Synthesizer`. Usable from any number of event loops and threads at once."""
+
+    def __init__(
+        self, synthesizer: "Synthesizer", settings: EngineSettings, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Start the worker thread, which alone calls `synthesizer.synthesize`.
+
+        Args:
+            clock: seconds; tells how long a forward pass has been running.
+        """
+        self._synthesizer = synthesizer
+        self._policy = BatchPolicy(settings.max_batch)
+        self._max_queue = settings.max_queue
+        self._job_overdue_s = settings.job_overdue_s
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._waiting: dict[Pending, _Job] = {}
+        self._arrivals = 0
+        self._turn = 0
+        self._running_since_s: float | None = None
+        self._closed = False
+        # A daemon, so that a wedged forward pass can't keep the process from ending.
+        self._worker = threading.Thread(target=self._work, name="kokoro-engine", daemon=True)
+        self._worker.start()
+
+    @classmethod
+    def load(cls, settings: EngineSettings, weights: WeightsSettings) -> Self:
+        """Load the model and speak once, if the settings say so. Blocks for seconds.
+
+        Raises:
+            WeightsError: no usable weights; the message says what to do.
+            SpeechError: the model is loaded, but can't speak.
+        """
+        from serve_app.engine.model import Synthesizer
+
+        engine = cls(Synthesizer.load(settings, weights), settings)
+        if settings.warmup:
+            engine.warm_up()
+        return engine
+
+    async def synthesize(self, segment: Segment) -> AudioChunk:
+        """See `Engine.synthesize`."""
+        job = self._submit(segment)
+        try:
+            return await asyncio.wrap_future(job.outcome)
+        finally:
+            self._drop(job)
+
+    async def info(self) -> EngineInfo:
+        """See `Engine.info`."""
+        self.check()
+        return self._synthesizer.info
+
+    def warm_up(self) -> None:
+        """Speak one fixed sentence on the worker thread and wait for it. Raises what `synthesize` raises."""
+        voice = self._synthesizer.info.voices[0]
+        self._submit(Segment("warm-up", "warm-up", 0, WARMUP_PHONEME_IDS, voice)).outcome.result()
+
+    def check(self) -> None:
+        """Raise EngineUnavailable if nothing can be spoken: closed, worker dead, or a forward pass overdue."""
+        since_s = self._running_since_s
+        if self._closed:
+            raise EngineUnavailable("The speech engine is shutting down.")
+        if not self._worker.is_alive():
+            raise EngineUnavailable("The speech engine's worker has died.")
+        if since_s is not None and self._clock() - since_s > self._job_overdue_s:
+            raise EngineUnavailable("The speech engine is stuck in a synthesis.")
+
+    @property
+    def queue_depth(self) -> int:
+        """Segments that wait; the ones in the forward pass don't count."""
+        return len(self._waiting)
+
+    def close(self) -> None:
+        """Refuse what waits and what comes with EngineUnavailable; what runs is finished and handed over.
+
+        Returns at once; the worker thread ends after its forward pass.
+        """
+        with self._changed:
+            self._closed = True
+            left = list(self._waiting.values())
+            self._waiting.clear()
+            self._changed.notify()
+        for job in left:
+            if job.outcome.set_running_or_notify_cancel():
+                job.outcome.set_exception(EngineUnavailable("The speech engine is shutting down."))
+
+    def _submit(self, segment: Segment) -> _Job:
+        check_segment(segment)
+        self._synthesizer.check(segment)
+        with self._changed:
+            self.check()
+            admit(segment, self._waiting, self._max_queue)
+            self._arrivals += 1
+            turn = next_turn(segment.session_id, self._waiting, self._turn)
+            job = _Job(Pending(segment, self._arrivals, turn))
+            self._waiting[job.pending] = job
+            self._changed.notify()
+        return job
+
+    def _drop(self, job: _Job) -> None:
+        # Does nothing after the job's end. While it runs its future is past cancelling, and nobody reads it.
+        job.outcome.cancel()
+        with self._changed:
+            self._waiting.pop(job.pending, None)
+
+    def _work(self) -> None:
+        try:
+            while batch := self._next_batch():
+                self._speak(batch)
+        finally:
+            self.close()  # were it to end by a defect, nobody may wait for it
+
+    def _next_batch(self) -> list[_Job]:
+        """Wait for work and take it out of the queue; [] once closed."""
+        with self._changed:
+            while True:
+                self._changed.wait_for(lambda: self._waiting or self._closed)
+                if self._closed:
+                    return []
+                planned = [self._waiting.pop(pending) for pending in plan_batch(self._waiting, self._policy)]
+                self._turn = max(self._turn, *(job.pending.turn for job in planned))
+                if batch := [job for job in planned if job.outcome.set_running_or_notify_cancel()]:
+                    return batch
+
+    def _speak(self, batch: Sequence[_Job]) -> None:
+        """Hand each job its audio or its failure."""
+        result = self._run([job.pending.segment for job in batch])
+        if not isinstance(result, SpeechError):
+            for job, chunk in zip(batch, result, strict=True):
+                job.outcome.set_result(chunk)
+        elif len(batch) == 1:
+            batch[0].outcome.set_exception(result)
+        else:  # the failure belongs to one of them
+            for job in batch:
+                self._speak([job])
+
+    def _run(self, segments: Sequence[Segment]) -> Sequence[AudioChunk] | SpeechError:
+        """One forward pass, or why it failed."""
+        self._running_since_s = self._clock()
+        try:
+            return self._synthesizer.synthesize(segments)
+        except BaseException as exc:  # whatever it is, the thread must outlive it: nobody would restart it
+            ids = [f"{segment.session_id}/{segment.request_id}/{segment.index}" for segment in segments]
+            logger.error("synthesis failed, session/request/segment: %s", " ".join(ids), exc_info=exc)
+            # Neither chained nor traced: that would hold the failed pass's tensors for as long as a client keeps it.
+            told = exc if isinstance(exc, SpeechError) else Internal("The speech model failed on a part of the text.")
+            return told.with_traceback(None)
+        finally:
+            self._running_since_s = None
