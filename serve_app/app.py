@@ -34,9 +34,13 @@ class KokoroReplica(Kokoro):
 
 def build(args: Mapping[str, Any]) -> Application:
     """Compose the application from a config file's `args` and the environment. Raises SettingsError."""
-    settings = load_settings(args)
-    chunker = serve.deployment(ChunkerReplica, name="Chunker", **_options(settings.chunker)).bind(settings)
-    kokoro = serve.deployment(KokoroReplica, name="Kokoro", **_options(settings.kokoro)).bind(settings)
+    return compose(load_settings(args), ChunkerReplica, KokoroReplica)
+
+
+def compose(settings: Settings, chunker_class: type, kokoro_class: type) -> Application:
+    """Bind the gateway to the classes that make phonemes and audio; each is constructed with the settings."""
+    chunker = serve.deployment(chunker_class, name="Chunker", **_options(settings.chunker)).bind(settings)
+    kokoro = serve.deployment(kokoro_class, name="Kokoro", **_options(settings.kokoro)).bind(settings)
     gateway = serve.deployment(serve.ingress()(Gateway), name="Gateway", **_options(settings.gateway))
     return gateway.bind(settings, chunker, kokoro)
 

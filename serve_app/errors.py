@@ -22,6 +22,7 @@ class SpeechError(Exception):
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.message = message
+        self.request_id = "unknown"  # of the refused request, where it could be read
 
 
 class BadRequest(SpeechError):
