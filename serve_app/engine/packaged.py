@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -44,18 +43,31 @@ def packaged_model(cache: Path) -> dict[str, Tensor]:
         WeightsError: a package is missing or not the one that is pinned.
     """
     path = cache / f"kokoro-int8-{MODEL_SHA256[:12]}.safetensors"
-    with locked(path):
-        found = _load_cached(path)
-        if found is not None:
-            try:
-                return checked(found, str(path))
-            except WeightsError:
-                log.warning("cached model is damaged; making it again")
-        from serve_app.engine.dequantize import dequantize  # needs onnx, which only this first start does
+    state = _cached_model(path)  # without the lock, so that a cache folder may be read-only once it is filled
+    if state is None:
+        with locked(path):
+            state = _cached_model(path)
+            if state is None:
+                _write_tensors(path, _dequantized())
+                state = _cached_model(path)
+    if state is None:
+        raise WeightsError(f"{path.name} in the cache cannot be read back; check that disk")
+    return state
 
-        state = dequantize(_joined_parts())
-        write_atomically(path, lambda temporary: save_file(state, temporary))
-    return checked(load_file(path), str(path))
+
+def _cached_model(path: Path) -> dict[str, Tensor] | None:
+    tensors = _load_cached(path)
+    try:
+        return None if tensors is None else checked(tensors, path.name)
+    except WeightsError as exc:
+        log.warning("making the cached model again: %s", exc)
+        return None
+
+
+def _dequantized() -> dict[str, Tensor]:
+    from serve_app.engine.dequantize import dequantize  # needs onnx, which later starts do without
+
+    return dequantize(_joined_parts())
 
 
 def _joined_parts() -> bytes:
@@ -86,24 +98,30 @@ def packaged_voices(cache: Path) -> VoiceStore:
         WeightsError: npm is missing or fails, or the package is not the one that is pinned.
     """
     path = cache / f"kokoro-voices-{VOICES_SHA256[:12]}.safetensors"
-    with locked(path):
-        found = _load_cached(path)
-        if found is None:
-            packs = fetch_voices()
-            write_atomically(path, lambda temporary: save_file(packs, temporary))
-            found = load_file(path)
-    return VoiceStore({name: check_pack(pack, f"voice {name} in {path}") for name, pack in found.items()})
+    packs = _load_cached(path)
+    if packs is None:
+        with locked(path):
+            packs = _load_cached(path)
+            if packs is None:
+                packs = fetch_voices()
+                _write_tensors(path, packs)
+    return VoiceStore({name: check_pack(pack, f"voice {name} in {path.name}") for name, pack in packs.items()})
 
 
-def _load_cached(path: Path) -> Mapping[str, Tensor] | None:
+def _load_cached(path: Path) -> dict[str, Tensor] | None:
+    """The file's tensors, mapped; None where there is no such file or it is damaged."""
     if not path.exists():
         return None
     try:
-        tensors: Mapping[str, Tensor] = load_file(path)
-    except (SafetensorError, OSError):
-        log.warning("%s in the cache is damaged; making it again", path.name)
+        tensors: dict[str, Tensor] = load_file(path)
+    except (SafetensorError, OSError) as exc:
+        log.warning("making the cached %s again: %s", path.name, type(exc).__name__)
         return None
     return tensors
+
+
+def _write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    write_atomically(path, lambda part: save_file(tensors, part))
 
 
 def fetch_voices() -> dict[str, Tensor]:
