@@ -19,11 +19,14 @@ from serve_app.config import EngineSettings, WeightsSettings
 from serve_app.engine.schedule import BatchPolicy, Pending, admit, next_turn, plan_batch
 from serve_app.engine.types import AudioChunk, EngineInfo, Segment, check_segment
 from serve_app.errors import EngineUnavailable, Internal, SpeechError
+from serve_app.metrics import QUEUE_DEPTH, NoRecorder, Recorder
 
 if TYPE_CHECKING:  # the queue is imported and tested without the seconds that torch takes
     from serve_app.engine.model import Synthesizer
 
 logger = logging.getLogger(__name__)
+
+_NO_RECORDER = NoRecorder()
 
 WARMUP_PHONEME_IDS = (50, 83, 54, 156, 31, 16, 81, 156, 86, 123, 4)
 """həlˈO ðˈɛɹ."""
@@ -39,17 +42,23 @@ class KokoroEngine:
     """`Engine` over a `Synthesizer`. Usable from any number of event loops and threads at once."""
 
     def __init__(
-        self, synthesizer: "Synthesizer", settings: EngineSettings, clock: Callable[[], float] = time.monotonic
+        self,
+        synthesizer: "Synthesizer",
+        settings: EngineSettings,
+        recorder: Recorder = _NO_RECORDER,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Start the worker thread, which alone calls `synthesizer.synthesize`.
 
         Args:
+            recorder: hears of every change of the queue's depth, from the worker and from the callers' threads.
             clock: seconds; tells how long a forward pass has been running.
         """
         self._synthesizer = synthesizer
         self._policy = BatchPolicy(settings.max_batch)
         self._max_queue = settings.max_queue
         self._job_overdue_s = settings.job_overdue_s
+        self._recorder = recorder
         self._clock = clock
         self._changed = threading.Condition()
         self._waiting: dict[Pending, _Job] = {}
@@ -62,7 +71,7 @@ class KokoroEngine:
         self._worker.start()
 
     @classmethod
-    def load(cls, settings: EngineSettings, weights: WeightsSettings) -> Self:
+    def load(cls, settings: EngineSettings, weights: WeightsSettings, recorder: Recorder = _NO_RECORDER) -> Self:
         """Load the model and speak once, if the settings say so. Blocks for seconds.
 
         Raises:
@@ -71,7 +80,7 @@ class KokoroEngine:
         """
         from serve_app.engine.model import Synthesizer
 
-        engine = cls(Synthesizer.load(settings, weights), settings)
+        engine = cls(Synthesizer.load(settings, weights), settings, recorder)
         if settings.warmup:
             engine.warm_up()
         return engine
@@ -134,17 +143,24 @@ class KokoroEngine:
             job = _Job(Pending(segment, self._arrivals, turn))
             self._waiting[job.pending] = job
             self._changed.notify()
+        self._record_depth()
         return job
 
     def _drop(self, job: _Job) -> None:
         # Does nothing after the job's end. While it runs its future is past cancelling, and nobody reads it.
         job.outcome.cancel()
         with self._changed:
-            self._waiting.pop(job.pending, None)
+            waited = self._waiting.pop(job.pending, None)
+        if waited is not None:
+            self._record_depth()
+
+    def _record_depth(self) -> None:
+        self._recorder.record(QUEUE_DEPTH, self.queue_depth)
 
     def _work(self) -> None:
         try:
             while batch := self._next_batch():
+                self._record_depth()
                 self._speak(batch)
         finally:
             self.close()  # were it to end by a defect, nobody may wait for it

@@ -4,7 +4,7 @@ import math
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
@@ -31,13 +31,12 @@ class Synthesizer:
         """
         self._device = _device(settings.device)
         self._threads = settings.threads or available_cores()
-        model.to(self._device)
-        self._model: Any = model
+        self._model = cast(Any, model.to(self._device))
         self._voices = voices
         self._symbols: int = model_config()["n_token"]
         self._hop_samples = hop_samples(model_config()["istftnet"])
         # The configuration is silent about the rate; the harmonic source is built for one.
-        self._sample_rate: int = self._model.decoder.generator.m_source.l_sin_gen.sampling_rate
+        self._sample_rate = int(self._model.decoder.generator.m_source.l_sin_gen.sampling_rate)
         self.info = EngineInfo(self._sample_rate, voices.names, self._device.type, weights)
 
     @classmethod
@@ -89,7 +88,7 @@ class Synthesizer:
 
 def hop_samples(istftnet: Mapping[str, Any]) -> int:
     """Samples of one duration frame: the decoder doubles the frames, and the generator up-samples them by this much."""
-    return 2 * math.prod(istftnet["upsample_rates"]) * int(istftnet["gen_istft_hop_size"])
+    return int(2 * math.prod(istftnet["upsample_rates"]) * istftnet["gen_istft_hop_size"])
 
 
 def available_cores() -> int:

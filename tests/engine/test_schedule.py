@@ -13,7 +13,7 @@ ONE = BatchPolicy(max_batch=1)
 
 def segment(name: str) -> Segment:
     """`a0` is the first segment of session a."""
-    return Segment(session_id=name[0], request_id=f"request-{name[0]}", index=int(name[1:]), phoneme_ids=(1,), voice="v")
+    return Segment(name[0], f"request-{name[0]}", int(name[1:]), phoneme_ids=(1,), voice="v")
 
 
 def enqueue(waiting: list[Pending], names: str, current: int = 0, first_arrival: int = 0) -> None:
@@ -53,7 +53,7 @@ def test_a_late_session_does_not_wait_for_what_others_queued_before() -> None:
     served = plan_batch(waiting, ONE)[0]
     waiting.remove(served)
     enqueue(waiting, "b1 b2", current=served.turn, first_arrival=5)
-    assert spoken_order(waiting) == "a2 b1 a3 b2 a4 a5".split()
+    assert spoken_order(waiting) == ["a2", "b1", "a3", "b2", "a4", "a5"]
 
 
 def test_a_session_that_asks_one_segment_at_a_time_gets_no_more_than_its_turn() -> None:

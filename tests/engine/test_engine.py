@@ -1,0 +1,324 @@
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from serve_app.config import EngineSettings
+from serve_app.engine.engine import WARMUP_PHONEME_IDS, KokoroEngine
+from serve_app.engine.fake import SAMPLE_RATE, tone
+from serve_app.engine.types import AudioChunk, EngineInfo, Segment
+from serve_app.errors import EngineUnavailable, Internal, QueueSaturated, UnknownVoice
+from serve_app.metrics import QUEUE_DEPTH, Metric
+from tests.engine.contract import MAX_QUEUE, PROMISES, VOICE, Promise, ask, keep, segment
+
+
+class Tones:
+    """Stands in for the Synthesizer: tones; each pass waits for `gate` and fails if `faults` says so."""
+
+    def __init__(self, gated: bool = False, faults: Sequence[BaseException | None] = ()) -> None:
+        self.info = EngineInfo(SAMPLE_RATE, (VOICE,), "cpu")
+        self.passes: queue.Queue[list[str]] = queue.Queue()
+        self.gate = threading.Semaphore(0) if gated else None
+        self.threads: set[threading.Thread] = set()
+        self._faults = iter(faults)
+        self.poison: str | None = None
+
+    def check(self, wanted: Segment) -> None:
+        if wanted.voice != VOICE:
+            raise UnknownVoice("there is no such voice")
+
+    def synthesize(self, batch: Sequence[Segment]) -> list[AudioChunk]:
+        self.threads.add(threading.current_thread())
+        self.passes.put([f"{s.session_id}{s.index}" for s in batch])
+        if self.gate is not None:
+            assert self.gate.acquire(timeout=30)
+        if (fault := next(self._faults, None)) is not None:
+            raise fault
+        if self.poison in [s.session_id for s in batch]:
+            raise ValueError("poisoned")
+        return [tone(s) for s in batch]
+
+    async def running(self) -> list[str]:
+        """Wait for the next pass to begin; the segments in it."""
+        return await asyncio.to_thread(self.passes.get, timeout=30)
+
+
+class Clock:
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+type Build = Callable[..., KokoroEngine]
+
+
+@pytest.fixture
+def build() -> Iterator[Build]:
+    """Makes engines and ends their threads."""
+    built: list[tuple[KokoroEngine, Tones]] = []
+
+    def make(tones: Tones, clock: Callable[[], float] = time.monotonic, **settings: object) -> KokoroEngine:
+        engine = KokoroEngine(tones, EngineSettings.model_validate(settings), clock=clock)
+        built.append((engine, tones))
+        return engine
+
+    yield make
+    for engine, tones in built:
+        engine.close()
+        if tones.gate is not None:
+            tones.gate.release(1000)
+
+
+@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
+def test_the_queue_keeps_the_contract_over_tones(build: Build, promise: Promise) -> None:
+    keep(promise, build(Tones(), max_queue=MAX_QUEUE))
+
+
+@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
+def test_the_real_model_keeps_the_contract(build: Build, promise: Promise, synthesizer: object) -> None:
+    engine = KokoroEngine(synthesizer, EngineSettings(max_queue=MAX_QUEUE))
+    try:
+        keep(promise, engine)
+    finally:
+        engine.close()
+
+
+def test_one_thread_of_its_own_runs_the_model_and_ends_with_the_engine(build: Build) -> None:
+    tones = Tones()
+    engine = build(tones)
+
+    async def scenario(engine: KokoroEngine) -> None:
+        await asyncio.gather(*(engine.synthesize(segment(f"{name}0")) for name in "abc"))
+
+    keep(scenario, engine)
+    (worker,) = tones.threads
+    assert worker is not threading.main_thread()
+    assert worker.daemon
+    engine.close()
+    worker.join(timeout=30)
+    assert not worker.is_alive()
+
+
+def test_the_bound_counts_what_waits_and_a_listener_who_leaves_frees_a_place_at_once(build: Build) -> None:
+    tones = Tones(gated=True)
+    engine = build(tones, max_queue=2)
+
+    async def scenario(_: object) -> None:
+        first, _ = await ask(engine, segment("a0"))
+        assert await tones.running() == ["a0"]
+        waiting, _ = await ask(engine, segment("b0"), segment("c0"))
+        assert engine.queue_depth == 2
+        with pytest.raises(QueueSaturated):
+            await engine.synthesize(segment("d0"))
+        waiting[0].cancel()
+        (late,), _ = await ask(engine, segment("e0"))
+        assert engine.queue_depth == 2
+        tones.gate.release(3)
+        await asyncio.gather(first[0], waiting[1], late)
+        assert [await tones.running(), await tones.running()] == [["c0"], ["e0"]]
+        assert engine.queue_depth == 0
+
+    keep(scenario, engine)
+
+
+def test_a_running_segment_whose_listener_left_is_dropped_at_its_end(build: Build) -> None:
+    tones = Tones(gated=True)
+    engine = build(tones)
+
+    async def scenario(_: object) -> None:
+        (left, stays), ended = await ask(engine, segment("a0"), segment("b0"))
+        await tones.running()
+        left.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await left
+        tones.gate.release(2)
+        await stays
+        assert ended == ["b0"]
+
+    keep(scenario, engine)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [ValueError("a tensor with secrets"), MemoryError(), SystemExit(1), RuntimeError("CUDA out of memory")],
+    ids=lambda fault: type(fault).__name__,
+)
+def test_a_failed_pass_fails_its_segment_and_the_worker_lives_on(
+    build: Build, fault: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = build(Tones(faults=[fault]))
+
+    async def scenario(_: object) -> None:
+        (failed, spoken), ended = await ask(engine, segment("a0"), segment("b0"))
+        with pytest.raises(Internal) as told:
+            await failed
+        assert "secrets" not in told.value.message
+        assert told.value.__cause__ is None
+        await spoken
+        assert ended == ["b0"]
+        engine.check()
+
+    with caplog.at_level(logging.ERROR):
+        keep(scenario, engine)
+    assert "a/request-a/0" in caplog.text
+    assert "b/request-b/0" not in caplog.text
+
+
+def test_a_failure_the_model_explains_is_handed_on(build: Build) -> None:
+    engine = build(Tones(faults=[Internal("The speech model gave no audio for speakable text.")]))
+    with pytest.raises(Internal, match="no audio"):
+        asyncio.run(engine.synthesize(segment("a0")))
+
+
+def test_in_a_batch_only_the_segment_at_fault_fails(build: Build) -> None:
+    tones = Tones(gated=True)
+    tones.poison = "c"
+    engine = build(tones, max_batch=3)
+
+    async def scenario(_: object) -> None:
+        first, _ = await ask(engine, segment("a0"))
+        assert await tones.running() == ["a0"]
+        others, ended = await ask(engine, *map(segment, ("b0", "c0", "d0")))
+        tones.gate.release(5)
+        outcomes = await asyncio.gather(*first, *others, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [AudioChunk, AudioChunk, Internal, AudioChunk]
+        assert ended == ["b0", "d0"]
+        assert await tones.running() == ["b0", "c0", "d0"]
+
+    keep(scenario, engine)
+
+
+def test_an_overdue_pass_is_noticed_and_forgiven_when_it_ends(build: Build) -> None:
+    tones, clock = Tones(gated=True), Clock()
+    engine = build(tones, clock, job_overdue_s=30)
+
+    async def scenario(_: object) -> None:
+        (task,), _ = await ask(engine, segment("a0"))
+        await tones.running()
+        clock.now_s += 30
+        engine.check()
+        clock.now_s += 0.5
+        with pytest.raises(EngineUnavailable):
+            engine.check()
+        with pytest.raises(EngineUnavailable):
+            await engine.info()
+        with pytest.raises(EngineUnavailable):
+            await engine.synthesize(segment("b0"))
+        tones.gate.release()
+        await task
+        engine.check()
+        assert (await engine.info()).voices == (VOICE,)
+
+    keep(scenario, engine)
+
+
+def test_an_idle_engine_is_never_overdue(build: Build) -> None:
+    clock = Clock()
+    engine = build(Tones(), clock, job_overdue_s=30)
+    asyncio.run(engine.synthesize(segment("a0")))
+    clock.now_s += 3600
+    engine.check()
+
+
+def test_a_dead_worker_is_noticed_and_nobody_waits_for_it(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    tones = Tones(gated=True)
+    engine = build(tones)
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+
+    async def scenario(_: object) -> None:
+        (first, second), _ = await ask(engine, segment("a0"), segment("b0"))
+        await tones.running()
+        monkeypatch.setattr(engine, "_next_batch", lambda: 1 / 0)
+        tones.gate.release()
+        await first
+        with pytest.raises(EngineUnavailable):
+            await second
+        with pytest.raises(EngineUnavailable):
+            engine.check()
+
+    keep(scenario, engine)
+
+
+def test_closing_refuses_what_waits_and_hands_over_what_runs(build: Build) -> None:
+    tones = Tones(gated=True)
+    engine = build(tones)
+
+    async def scenario(_: object) -> None:
+        (runs, waits), _ = await ask(engine, segment("a0"), segment("b0"))
+        await tones.running()
+        engine.close()
+        with pytest.raises(EngineUnavailable):
+            await waits
+        with pytest.raises(EngineUnavailable):
+            await engine.synthesize(segment("c0"))
+        tones.gate.release()
+        assert (await runs).samples.size
+
+    keep(scenario, engine)
+
+
+def test_a_loop_that_closed_in_mid_pass_does_not_harm_the_next_one(build: Build) -> None:
+    tones = Tones(gated=True)
+    engine = build(tones)
+
+    async def leave() -> None:
+        tasks, _ = await ask(engine, segment("a0"))
+        await tones.running()
+        assert not tasks[0].done()
+
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)  # of the task that is destroyed with its loop
+    loop.run_until_complete(leave())
+    loop.close()
+    tones.gate.release(2)
+
+    async def scenario(_: object) -> None:
+        assert (await engine.synthesize(segment("b0"))).samples.size
+
+    keep(scenario, engine)
+
+
+def test_warm_up_speaks_the_fixed_sentence_and_tells_of_failure(build: Build) -> None:
+    tones = Tones()
+    build(tones).warm_up()
+    assert tones.passes.get_nowait() == ["warm-up0"]
+    with pytest.raises(Internal):
+        build(Tones(faults=[ValueError()])).warm_up()
+
+
+def test_the_warm_up_sentence_is_in_the_model_s_symbols() -> None:
+    from serve_app.engine.checkpoint import model_config
+
+    assert tuple(model_config()["vocab"][symbol] for symbol in "həlˈO ðˈɛɹ.") == WARMUP_PHONEME_IDS
+
+
+def test_every_change_of_the_queue_s_depth_is_recorded() -> None:
+    class Depths:
+        def __init__(self) -> None:
+            self.seen: list[float] = []
+
+        def record(self, metric: Metric, value: float = 1.0, /, **tags: str) -> None:
+            assert metric is QUEUE_DEPTH
+            self.seen.append(value)
+
+    tones, depths = Tones(gated=True), Depths()
+    engine = KokoroEngine(tones, EngineSettings(), depths)
+
+    async def scenario(_: object) -> None:
+        first, _ = await ask(engine, segment("a0"))
+        await tones.running()
+        depths.seen.clear()
+        (leaves, stays), _ = await ask(engine, segment("b0"), segment("c0"))
+        leaves.cancel()
+        await asyncio.wait([leaves])
+        tones.gate.release(2)
+        await asyncio.gather(*first, stays)
+
+    keep(scenario, engine)
+    engine.close()
+    assert depths.seen == [1, 2, 1, 0]
