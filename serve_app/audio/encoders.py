@@ -9,11 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from serve_app.audio.codecs import Aac, Codec, Flac, Mp3, Opus, Pcm, Ulaw, Wav
-from serve_app.audio.pcm import Samples, to_s16le
+from serve_app.audio.pcm import MODEL_RATE, Samples, to_s16le
 from serve_app.audio.resample import Resampler
 from serve_app.errors import BadRequest
 
-MODEL_RATE = 24_000
 SAMPLE_RATES = (8_000, 16_000, 22_050, 24_000, 44_100, 48_000)
 
 

@@ -8,6 +8,9 @@ from numpy.typing import NDArray
 Samples = NDArray[np.float32]
 """Mono audio, shape [n], nominally -1..1."""
 
+MODEL_RATE = 24_000
+"""Hz: what the model makes and every encoder takes."""
+
 SAMPLE_BYTES = 2
 _FULL_SCALE = 32767
 
