@@ -40,7 +40,7 @@ from serve_app.protocol.requests import (
     validate,
     whole_characters,
 )
-from serve_app.text.chunker import IncrementalSentenceChunker
+from serve_app.text.chunker import IncrementalSentenceChunker, split_sentences
 
 NORMAL_CLOSURE, GOING_AWAY = 1000, 1001  # RFC 6455, section 7.4.1
 
@@ -115,15 +115,11 @@ class State(Enum):
 
 @dataclass(slots=True, eq=False)
 class _Utterance:
-    """An accepted message. `sentences` and `text_bytes` are those not yet given to the runner."""
+    """An accepted text. `text_bytes` counts what is not yet given to the runner."""
 
     request: SpeechRequest
-    text_bytes: int
-    ended: bool
-    sentences: list[str] = field(default_factory=list)
-    chunker: IncrementalSentenceChunker = field(default_factory=IncrementalSentenceChunker)
-    chars: int = 0
-    half_character: str = ""
+    text_bytes: int = 0
+    ended: bool = True  # nothing is added to it any more
     begun_s: float = 0.0
     stopped: bool = False
     error: SpeechError | None = None  # why it was stopped; None: cancelled
@@ -131,6 +127,35 @@ class _Utterance:
     @property
     def request_id(self) -> str:
         return self.request.request_id
+
+    @property
+    def ready(self) -> bool:
+        """It can begin: there is something to say, or there never will be."""
+        return True
+
+    def take(self) -> tuple[str, ...]:
+        """The sentences for the runner."""
+        self.text_bytes = 0
+        return tuple(split_sentences(self.request.text))
+
+
+@dataclass(slots=True, eq=False)
+class _Fed(_Utterance):
+    """An accepted run of `text_delta` messages."""
+
+    ended: bool = False
+    chars: int = 0
+    half_character: str = ""
+    sentences: list[str] = field(default_factory=list)
+    chunker: IncrementalSentenceChunker = field(default_factory=IncrementalSentenceChunker)
+
+    @property
+    def ready(self) -> bool:
+        return self.ended or bool(self.sentences)
+
+    def take(self) -> tuple[str, ...]:
+        sentences, self.sentences, self.text_bytes = tuple(self.sentences), [], 0
+        return sentences
 
     def feed(self, text: str) -> None:
         self.chars += len(text)
@@ -142,12 +167,8 @@ class _Utterance:
 
     def end(self) -> None:
         tail = self.chunker.flush()
-        self.sentences += [tail] if tail else []
+        self.sentences += [] if tail is None else [tail]
         self.ended = True
-
-    def take(self) -> tuple[str, ...]:
-        sentences, self.sentences, self.text_bytes = tuple(self.sentences), [], 0
-        return sentences
 
 
 class Session:
@@ -159,7 +180,7 @@ class Session:
         self._state = State.OPEN
         self._hand: _Utterance | None = None
         self._inbox: deque[_Utterance] = deque()
-        self._fed: _Utterance | None = None  # FEEDING: the last of the inbox, or the one in hand
+        self._fed: _Fed | None = None  # FEEDING: the last of the inbox, or the one in hand
         self._spoiled_id = UNKNOWN_REQUEST_ID
         self._ending: Close | None = None  # what to do once nothing is left to speak
         self._active_s = now_s
@@ -257,7 +278,7 @@ class Session:
             self._admit(message, text_bytes, epoch_s)
         except SpeechError as error:
             return [Send(error_frame(error, message.request_id))]
-        self._inbox.append(_Utterance(_request(message), text_bytes, ended=True))
+        self._inbox.append(_Utterance(_request(message), text_bytes))
         return self._advance(now_s)
 
     def _start_feeding(self, message: TextDelta, now_s: float, epoch_s: float) -> list[Action]:
@@ -266,7 +287,7 @@ class Session:
         except SpeechError as error:
             self._state, self._spoiled_id = State.SPOILED, message.request_id
             return [Send(error_frame(error, message.request_id))]
-        self._fed = _Utterance(_request(message, text=""), 0, ended=False)
+        self._fed = _Fed(_request(message, text=""))
         self._inbox.append(self._fed)
         return self._feed(message, now_s, epoch_s)
 
@@ -339,7 +360,7 @@ class Session:
             raise RuntimeError("no utterance is in hand")
         return self._hand
 
-    def _being_fed(self) -> _Utterance:
+    def _being_fed(self) -> _Fed:
         if self._fed is None:
             raise RuntimeError("no utterance is being fed")
         return self._fed
@@ -359,11 +380,8 @@ class Session:
     def _advance(self, now_s: float) -> list[Action]:
         """Take the next utterance in hand if it has something to say; end the session if nothing is left to say."""
         actions: list[Action] = []
-        while self._hand is None and self._inbox and (self._inbox[0].ended or self._inbox[0].sentences):
+        while self._hand is None and self._inbox and self._inbox[0].ready:
             next_up = self._inbox.popleft()
-            if next_up.request.text:
-                next_up.feed(next_up.request.text)
-                next_up.end()
             sentences = next_up.take()
             actions.append(Send(SynthesisStart(next_up.request_id)))
             if sentences:
