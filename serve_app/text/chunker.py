@@ -54,7 +54,7 @@ _ABBREVIATIONS: dict[_Rule, str] = {
     _Rule.NEVER: """
         mr mrs ms mx dr prof messrs Rev Hon Gen Col Capt Lt Sgt Cpl Maj Adm Cmdr Gov Sen Rep Pres Supt Mt Ft
         e.g i.e eg ie vs cf viz approx resp esp incl excl
-        sra srta Dña D.ª Ud Uds EE ej aprox Gral Sto Sta mme mlle MM Sig Sig.ra Dott Dra bzw ggf ca z.B d.h डॉ""",
+        sra srta Dña D.ª Ud Uds EE ej aprox Gral Sto Sta mme mlle MM sig sig.ra dott dra bzw ggf ca z.B d.h डॉ""",
     _Rule.BEFORE_NUMBER: "No Nos nr Núm núm Nº pp vol ch chap Fig fig figs Sec Art pág pag págs ver ext op Bd Tel tel",
     _Rule.AT_CAPITAL: "etc ecc usw al est ft oz lb lbs hr hrs min mins sec secs tbsp tsp avg max dept",
     _Rule.BEFORE_STARTER: """
@@ -83,7 +83,8 @@ _DATES = _words(
     Sun Eastern Central Mountain Pacific EST EDT ET CST CDT CT MST MDT MT PST PDT PT GMT UTC BST CET CEST IST JST"""
 )
 _AFTER_ORDINAL = _words(
-    """Januar Jänner Februar März April Mai Juni Juli August September Oktober November Dezember Jahrhundert"""
+    """Januar Jänner Februar März April Mai Juni Juli August September Oktober November Dezember Jahrhundert
+    Weltkrieg"""
 )
 
 
@@ -138,6 +139,11 @@ def _is_cjk(char: str) -> bool:
 def _is_emoji(char: str) -> bool:
     """A pictograph or what joins and colours one."""
     return char > "\u200c" and (char in "\u200d\ufe0f\ufe0e" or unicodedata.category(char) in ("So", "Sk"))
+
+
+def _joins(char: str) -> bool:
+    """Whether the character belongs to the one before it."""
+    return unicodedata.category(char).startswith("M") or char in "\u200c\u200d"
 
 
 # --- The second machine: sentences ---------------------------------------------------------------------------------
@@ -279,11 +285,12 @@ class _Sentences:
 
         tail: the begun line that `_Lines` still held.
         """
-        left = ("".join(self._buffer), self._look, tail)
-        spoken = self._first_spoken >= 0 or any(_is_spoken(char) for part in left[1:] for char in part)
+        text, held, gap = "".join(self._buffer), self._look.rstrip(), self._gap.replace("\n", " ")
+        spoken = self._first_spoken >= 0 or any(_is_spoken(char) for char in held + tail)
         self._start()
         self._guillemets = 0
-        return " ".join(part.strip() for part in left if part) if spoken else None
+        rest = text + gap + held if held else text
+        return " ".join(part for part in (rest, tail) if part) if spoken else None
 
     # The states
 
@@ -337,9 +344,11 @@ class _Sentences:
         elif not self._look_word and not char.isupper():
             self._settle(False, char)
         else:
-            whole = not char.isalpha() and char not in ".-_/@"
+            starter = self._look_words is _STARTERS
+            goes_on = char in "-_/@" or (char == "." and len(self._look_word) <= 2)  # "U.S. All-Stars", "J. A. Smith"
+            whole = not char.isalpha() and not (starter and goes_on)
             listed = whole and self._look_word in self._look_words
-            self._settle(listed == (self._look_words is _STARTERS), char)
+            self._settle(listed == starter, char)
 
     def _bracket(self, char: str) -> None:
         """Tell apart "end.[1] Next" (the citation closes), "end.[pause:1s] Next" (an end) and "end.[x" (no end)."""
@@ -389,7 +398,7 @@ class _Sentences:
             return False
         if self._kind in (_Kind.BANG, _Kind.FULL):
             return not char.islower()
-        if self._kind is _Kind.ELLIPSIS:
+        if self._kind is _Kind.ELLIPSIS or self._word_at == self._end_at:  # "Wait . . . what?"
             return not char.islower() and (char.isalpha() or char in '"“‘„«¿¡' or _is_emoji(char))
         rule = self._rule()
         if rule is _Rule.NEVER or (rule is _Rule.BEFORE_NUMBER and (char.isdigit() or char == "#")):
@@ -423,7 +432,7 @@ class _Sentences:
                 return _Rule.BEFORE_NUMBER  # "p. 5"
             return _Rule.ORDINARY if word == "I" and self._word_at else _Rule.BEFORE_STARTER  # an initial
         core = re.split(r"[^\w.ªº]+", word)[-1].strip("_").lstrip("0123456789")  # "mid-Jan", "a.m./p.m", "7p.m"
-        rule = _RULE_OF.get(core) or _RULE_OF.get(core.lower())
+        rule = _RULE_OF.get(word) or _RULE_OF.get(core) or _RULE_OF.get(core.lower())
         if rule is None and _ACRONYM.fullmatch(core):
             rule = _Rule.BEFORE_STARTER
         return rule or _Rule.ORDINARY
@@ -469,7 +478,7 @@ class _Sentences:
             gap not in _NO_BREAK
             and char not in _NO_SOFT_START
             and before != "."  # of "Mr." or of a question still open
-            and not (before.isdigit() and char.isdigit())
+            and not (char.isdigit() and self._ends_in_number())
             and not self._protected()
         ):
             self._soft_blank = at
@@ -479,6 +488,11 @@ class _Sentences:
             return
         self._buffer.append(gap if gap in _NO_BREAK else " ")
         self._word_at = at + 1
+
+    def _ends_in_number(self) -> bool:
+        """Whether a digit that comes next may belong to a number begun here: 48 250, 48, 250."""
+        last = self._buffer[-2:]
+        return last[-1].isdigit() or (last[-1] == "," and last[0].isdigit())
 
     def _track(self, char: str) -> None:
         """Know where code spans, links and guillemets are open."""
@@ -543,8 +557,8 @@ class _Sentences:
             at = self._soft_blank
         elif self._soft_border > 0:
             at = self._soft_border
-        elif len(self._buffer) > self._hard_max and not self._joins(self._buffer[-1]):
-            at = len(self._buffer) - 1  # a "word" of thousands of letters: memory is bounded all the same
+        elif len(self._buffer) > self._hard_max:
+            at = self._last_resort()
         else:
             return
         if self._first_spoken < at:
@@ -561,9 +575,12 @@ class _Sentences:
         if self._end_at < 0:
             self._leave_end()
 
-    @staticmethod
-    def _joins(char: str) -> bool:
-        return unicodedata.category(char).startswith("M") or char in "\u200c\u200d"
+    def _last_resort(self) -> int:
+        """Where to cut what offers no good place: any blank, else before the last letter of an endless "word"."""
+        buffer = self._buffer
+        blanks = (at for at in range(len(buffer) - 2, self._max // 4, -1) if buffer[at] == " ")
+        letters = (at for at in range(len(buffer) - 1, len(buffer) // 2, -1) if not _joins(buffer[at]))
+        return next(blanks, next(letters, len(buffer) - 1))
 
 
 def _kind_of(char: str) -> _Kind:
@@ -643,7 +660,7 @@ class _Lines:
             self._fence = ""
         elif mark and head[:3] in _FENCES:
             self._fence = head[: len(head) - len(head.lstrip(head[0]))]
-        elif not mark:
+        elif self._in_head and not mark:
             self._plain(head)
         title = self._bold.endswith("**") or self._bold in ("**:", "**：")
         if mark or in_code or self._ends or title:
