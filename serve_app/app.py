@@ -1,6 +1,5 @@
 """The Serve application: options and binding of the three deployments. `serve run configs/local.yaml` calls `build`."""
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +10,7 @@ from serve_app.config import DeploymentSettings, Settings, load_settings
 from serve_app.deployments.chunker import Chunker
 from serve_app.deployments.gateway import Gateway
 from serve_app.deployments.kokoro import Kokoro
-from serve_app.deployments.telemetry import log_through_serve
+from serve_app.deployments.telemetry import RayRecorder, log_through_serve
 
 
 class ChunkerReplica(Chunker):
@@ -23,13 +22,11 @@ class ChunkerReplica(Chunker):
 
 
 class KokoroReplica(Kokoro):
-    async def __init__(self, settings: Settings) -> None:
-        from serve_app.deployments.telemetry import RayRecorder
+    def __init__(self, settings: Settings) -> None:
         from serve_app.engine.engine import KokoroEngine  # torch, in this replica only
 
         log_through_serve()
-        engine = await asyncio.to_thread(KokoroEngine.load, settings.engine, settings.weights, RayRecorder())
-        super().__init__(engine)
+        super().__init__(KokoroEngine.load(settings.engine, settings.weights, RayRecorder()))
 
 
 def build(args: Mapping[str, Any]) -> Application:

@@ -33,8 +33,8 @@ class Account:
         return self.inference_s / self.audio_s if self.audio_s else 0.0
 
     def spoke(self, spoken: Spoken) -> None:
-        """One more segment came out of the engine."""
-        self._segments += 1
+        """More audio came out of the engine."""
+        self._segments += spoken.segments
         self.audio_s += len(spoken.samples) / spoken.sample_rate
         self.inference_s += spoken.inference_s
 

@@ -44,15 +44,18 @@ class Invocations:
         send = impatient(send, self._limits.send_stall_timeout_s)
         try:
             request = await self._request(receive)
-            self._active += 1
-            try:
-                await while_connected(receive, self._answer(request, scope, receive, send))
-            finally:
-                self._active -= 1
-        except SpeechError as exc:
-            await error_response(exc, exc.request_id)(scope, receive, send)
         except ClientGone:
             return
+        except SpeechError as exc:
+            await error_response(exc, exc.request_id)(scope, receive, send)
+            return
+        self._active += 1
+        try:
+            await while_connected(receive, self._answer(request, scope, receive, send))
+        except ClientGone:
+            return
+        finally:
+            self._active -= 1
 
     async def _request(self, receive: Receive) -> SpeechRequest:
         if self._active >= self._limits.max_requests:

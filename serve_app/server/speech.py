@@ -46,12 +46,13 @@ class TimedWord:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spoken:
-    """The audio of one segment, joined to the segment before it: float32 [n] at the engine's rate."""
+    """Audio to send next: float32 [n] at the engine's rate. `segments` is 0 for the silence that ends an utterance."""
 
     samples: Samples
     sample_rate: int
-    words: tuple[TimedWord, ...]
-    inference_s: float
+    words: tuple[TimedWord, ...] = ()
+    inference_s: float = 0.0
+    segments: int = 1
 
 
 class Sentences:
@@ -120,7 +121,7 @@ class Speech:
 
         submitting = asyncio.create_task(submit())
         submitting.add_done_callback(lambda _: submitted.put_nowait(None))
-        joiner, position_s = SeamJoiner(), 0.0
+        joiner, position_s, sample_rate = SeamJoiner(), 0.0, 0
         try:
             while (item := await submitted.get()) is not None:
                 piece, task = item
@@ -129,12 +130,14 @@ class Speech:
                 if piece.dropped:
                     self._recorder.record(DROPPED_SYMBOLS, piece.dropped)
                 joined = joiner.join(chunk.samples, continues=piece.continues)
-                origin_s = position_s - joined.trimmed_start_samples / chunk.sample_rate
-                position_s += len(joined.samples) / chunk.sample_rate
-                words = _timed(piece, chunk, origin_s, position_s)
-                yield Spoken(joined.samples, chunk.sample_rate, words, chunk.inference_s)
+                sample_rate = chunk.sample_rate
+                origin_s = position_s - joined.trimmed_start_samples / sample_rate
+                position_s += len(joined.samples) / sample_rate
+                yield Spoken(joined.samples, sample_rate, _timed(piece, chunk, origin_s), chunk.inference_s)
                 free.release()
             await submitting  # re-raises what ended it
+            if len(tail := joiner.finish()):
+                yield Spoken(tail, sample_rate, segments=0)
         finally:
             for unfinished in (submitting, *running):
                 unfinished.cancel()
@@ -152,11 +155,8 @@ def _segment(piece: Piece, index: int, request: SpeechRequest, session_id: str) 
     )
 
 
-def _timed(piece: Piece, chunk: AudioChunk, origin_s: float, end_s: float) -> tuple[TimedWord, ...]:
+def _timed(piece: Piece, chunk: AudioChunk, origin_s: float) -> tuple[TimedWord, ...]:
     """Word times from the model's own duration frames; token 0 is the leading pad."""
     frame_s = chunk.hop_samples / chunk.sample_rate
     borders = [origin_s + frames * frame_s for frames in accumulate(chunk.duration_frames.tolist(), initial=0)]
-    clamp = lambda t: min(max(t, 0.0), end_s)  # noqa: E731 - a trimmed edge may cut into the first or last word
-    return tuple(
-        TimedWord(word.text, clamp(borders[word.start + 1]), clamp(borders[word.end + 1])) for word in piece.words
-    )
+    return tuple(TimedWord(word.text, max(0.0, borders[word.start + 1]), borders[word.end + 1]) for word in piece.words)

@@ -1,0 +1,256 @@
+import asyncio
+import base64
+import io
+import json
+import wave
+
+import pytest
+
+from serve_app.engine.fake import FakeEngine
+from serve_app.errors import Internal
+from serve_app.metrics import UTTERANCES
+from serve_app.protocol.sse import SseDecoder
+from tests.asgi import http
+from tests.fakes import CountingRecorder, app_over
+
+PATH = "/invocations"
+THREE = "One is here. Two is here. Three is here."
+
+
+async def answer_to(body, engine=None, **limits):
+    async with http(app_over(engine or FakeEngine(), **limits), PATH, body) as exchange:
+        return await exchange.response()
+
+
+def test_first_audio_leaves_before_the_second_segment_exists():
+    async def scenario():
+        engine = FakeEngine(gated=True)
+        async with http(app_over(engine), PATH, {"text": THREE}) as exchange:
+            engine.allow(1)
+            start, first = await exchange.next(), await exchange.next()
+            assert start["status"] == 200
+            assert first["body"].startswith(b"RIFF")
+            assert len(first["body"]) > 44
+            assert len(engine.finished) == 1
+            engine.allow(2)
+            while (await exchange.next())["more_body"]:
+                pass
+        assert len(engine.finished) == 3
+
+    asyncio.run(scenario())
+
+
+def test_no_more_than_the_lookahead_is_synthesized_ahead_of_a_client_that_does_not_read():
+    async def scenario():
+        engine = FakeEngine()
+        text = " ".join(f"Sentence number {n} is here." for n in range(50))
+        async with http(app_over(engine, lookahead_segments=2), PATH, {"text": text}, capacity=1) as exchange:
+            await exchange.next()
+            for _ in range(200):
+                await asyncio.sleep(0)
+            assert len(engine.started) <= 4
+            async with asyncio.timeout(10):
+                while (await exchange.next())["more_body"]:
+                    pass
+            assert len(engine.finished) == 50
+
+    asyncio.run(scenario())
+
+
+def test_streamed_wav_has_one_header_of_unknown_size_and_nothing_after_the_pcm():
+    status, headers, body = asyncio.run(answer_to({"text": THREE}))
+    assert status == 200
+    assert headers["content-type"] == "audio/wav"
+    assert "content-length" not in headers
+    assert body[4:8] == body[40:44] == b"\xff\xff\xff\xff"
+    assert body.count(b"RIFF") == 1
+    assert len(body) % 2 == 0
+
+
+def test_whole_answer_has_true_sizes_and_tells_what_it_cost():
+    status, headers, body = asyncio.run(answer_to({"text": THREE, "stream": False}))
+    assert status == 200
+    assert int(headers["content-length"]) == len(body)
+    assert int.from_bytes(body[4:8], "little") == len(body) - 8
+    with wave.open(io.BytesIO(body)) as file:
+        assert (file.getnchannels(), file.getsampwidth(), file.getframerate()) == (1, 2, 24000)
+        assert file.getnframes() == (len(body) - 44) // 2
+        assert float(headers["x-audio-duration"]) == pytest.approx(file.getnframes() / 24000, abs=0.001)
+    assert headers["x-characters-processed"] == str(len(THREE))
+    assert float(headers["x-inference-time-ms"]) >= 0
+    assert float(headers["x-rtf"]) >= 0
+
+
+def test_pcm_at_another_rate_is_as_long_as_at_the_models_own():
+    _, _, own = asyncio.run(answer_to({"text": THREE, "format": "pcm"}))
+    _, headers, low = asyncio.run(answer_to({"text": THREE, "format": "pcm", "sample_rate": 8000}))
+    assert headers["content-type"] == "audio/pcm;rate=8000"
+    assert len(low) / 2 / 8000 == pytest.approx(len(own) / 2 / 24000, abs=0.001)
+
+
+def events_of(body):
+    decoder = SseDecoder()
+    events = decoder.feed(body)
+    decoder.close()
+    return [(event.event, json.loads(event.data)) for event in events]
+
+
+def test_events_carry_the_same_audio_as_the_binary_answer():
+    _, _, pcm = asyncio.run(answer_to({"text": THREE, "format": "pcm"}))
+    request = {"text": THREE, "format": "pcm", "transport": "sse", "request_id": "r1"}
+    status, headers, body = asyncio.run(answer_to(request))
+    assert (status, headers["content-type"].split(";")[0]) == (200, "text/event-stream")
+    (start, first), *chunks, (end, last) = events_of(body)
+    assert (start, end) == ("audio_stream_start", "audio_stream_end")
+    assert first == {"request_id": "r1", "format": "pcm", "voice": "af_heart", "sample_rate": 24000}
+    assert [data["seq"] for _, data in chunks] == list(range(len(chunks)))
+    assert b"".join(base64.b64decode(data["data"]) for _, data in chunks) == pcm
+    assert last == {
+        "request_id": "r1",
+        "total_chunks": len(chunks),
+        "duration_s": pytest.approx(len(pcm) / 48000, abs=0.001),
+    }
+
+
+def test_the_stream_of_events_starts_before_inference():
+    async def scenario():
+        engine = FakeEngine(gated=True)
+        async with http(app_over(engine), PATH, {"text": "Hi there.", "transport": "sse"}) as exchange:
+            await exchange.next()
+            assert b"audio_stream_start" in (await exchange.next())["body"]
+            assert not engine.finished
+
+    asyncio.run(scenario())
+
+
+def test_word_timings_precede_their_audio_and_are_within_it():
+    request = {"text": THREE, "transport": "sse", "timestamps": True, "format": "pcm"}
+    events = events_of(asyncio.run(answer_to(request))[2])
+    words = [word for name, data in events if name == "audio_words" for word in data["words"]]
+    assert [word["w"] for word in words] == ["One is here.", "Two is here.", "Three is here."]
+    starts = [word["start_s"] for word in words]
+    assert starts == sorted(starts)
+    assert words[-1]["end_s"] <= events[-1][1]["duration_s"] + 0.025
+    assert [name for name, _ in events][1] == "audio_words"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b"not json", 400, "bad_request"),
+        (b"[]", 400, "bad_request"),
+        ({"text": " "}, 400, "bad_request"),
+        ({}, 400, "bad_request"),
+        ({"text": "..."}, 400, "nothing_to_speak"),
+        ({"text": "Hi", "voice": "af_hart"}, 400, "unknown_voice"),
+        ({"text": "Hi", "lang": "z"}, 400, "unsupported_language"),
+        ({"text": "Hi", "speed": "1.0"}, 400, "bad_request"),
+        ({"text": "Hi", "format": "midi"}, 400, "bad_request"),
+        ({"text": "Hi", "request_timestamp": 1.0}, 408, "request_stale"),
+        ({"text": "x" * 101}, 413, "text_too_long"),
+        ({"text": "Hi", "pad": "x" * 5000}, 413, "text_too_long"),
+    ],
+)
+def test_refusals_have_their_status_and_code(body, status, code):
+    got, headers, answer = asyncio.run(answer_to(body, max_text_chars=100, max_body_bytes=4000))
+    error = json.loads(answer)
+    assert (got, error["code"]) == (status, code)
+    assert set(error) == {"error", "code", "request_id"}
+    assert headers["content-type"] == "application/json"
+
+
+def test_unknown_voice_names_near_matches_and_echoes_the_request_id():
+    _, _, answer = asyncio.run(answer_to({"text": "Hi", "voice": "af_hart", "request_id": "r7"}))
+    error = json.loads(answer)
+    assert "af_heart" in error["error"]
+    assert error["request_id"] == "r7"
+
+
+def test_unknown_voice_is_refused_before_a_stream_of_events_begins():
+    status, _, _ = asyncio.run(answer_to({"text": "Hi", "voice": "af_hart", "transport": "sse"}))
+    assert status == 400
+
+
+def test_requests_past_the_bound_are_refused_with_retry_after():
+    async def scenario():
+        engine = FakeEngine(gated=True)
+        app = app_over(engine, max_requests=1)
+        async with http(app, PATH, {"text": "Hi there."}) as busy:
+            while not engine.started:
+                await asyncio.sleep(0)
+            async with http(app, PATH, {"text": "Hi there."}) as surplus:
+                status, headers, body = await surplus.response()
+            assert (status, json.loads(body)["code"]) == (503, "queue_saturated")
+            assert int(headers["retry-after"]) >= 1
+            engine.allow(1)
+            assert (await busy.response())[0] == 200
+            engine.allow(1)
+            async with http(app, PATH, {"text": "Hi there."}) as later:
+                assert (await later.response())[0] == 200
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("text", ["Hi there.", THREE])
+def test_a_client_that_goes_away_stops_its_synthesis_and_frees_its_place(text):
+    async def scenario():
+        engine, recorder = FakeEngine(gated=True), CountingRecorder()
+        async with http(app_over(engine, recorder), PATH, {"text": text}) as exchange:
+            while not engine.started:
+                await asyncio.sleep(0)
+            exchange.to_app.put_nowait({"type": "http.disconnect"})
+            await exchange.ended()
+        assert engine.queue_depth == 0
+        assert len(engine.cancelled) == min(2, text.count("."))
+        assert recorder.outcomes(UTTERANCES) == ["disconnected"]
+
+    asyncio.run(scenario())
+
+
+def test_a_failure_after_the_first_byte_breaks_the_body():
+    async def scenario():
+        engine = FakeEngine(gated=True)
+        async with http(app_over(engine), PATH, {"text": THREE}) as exchange:
+            engine.allow(1)
+            await exchange.next()
+            await exchange.next()
+            engine.fail_next(Internal("the model failed"))
+            engine.allow(1)
+            with pytest.raises(Internal):
+                while True:
+                    assert (await exchange.next())["more_body"]
+
+    asyncio.run(scenario())
+
+
+def test_a_failure_in_a_stream_of_events_is_its_last_event():
+    async def scenario():
+        engine = FakeEngine()
+        engine.fail_next(Internal("the model failed"))
+        async with http(app_over(engine), PATH, {"text": "Hi there.", "transport": "sse"}) as exchange:
+            return await exchange.response()
+
+    _, _, body = asyncio.run(scenario())
+    assert [name for name, _ in events_of(body)] == ["audio_stream_start", "error"]
+
+
+def test_a_client_that_takes_nothing_is_dropped():
+    async def scenario():
+        engine, recorder = FakeEngine(), CountingRecorder()
+        app = app_over(engine, recorder, send_stall_timeout_s=0.01)
+        async with http(app, PATH, {"text": THREE}, capacity=1) as exchange:
+            await exchange.ended()
+        assert recorder.outcomes(UTTERANCES) == ["disconnected"]
+
+    asyncio.run(scenario())
+
+
+def test_other_paths_and_methods_have_the_shape_of_every_error():
+    async def scenario():
+        async with http(app_over(FakeEngine()), "/nowhere", {}) as exchange:
+            status, _, body = await exchange.response()
+        assert (status, json.loads(body)["code"]) == (404, "bad_request")
+        async with http(app_over(FakeEngine()), PATH, {}, method="PUT") as exchange:
+            assert (await exchange.response())[0] == 405
+
+    asyncio.run(scenario())

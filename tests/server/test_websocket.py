@@ -1,0 +1,253 @@
+import asyncio
+
+import pytest
+
+from serve_app.engine.fake import FakeEngine
+from serve_app.errors import Internal
+from serve_app.metrics import ACTIVE_SESSIONS, SESSIONS_ENDED, UTTERANCES
+from serve_app.server.websocket import HIGH_WATER_BYTES
+from tests.asgi import websocket
+from tests.fakes import CountingRecorder, app_over
+
+PATH = "/invocations-bidirectional-stream"
+
+
+def run(scenario, engine=None, recorder=None, *, capacity=0, **limits):
+    """Run `scenario(exchange, engine)` over an accepted socket."""
+    engine = engine or FakeEngine()
+
+    async def accepted():
+        app = app_over(engine, recorder, **limits)
+        async with websocket(app, PATH, capacity=capacity) as exchange:
+            assert (await exchange.next())["type"] == "websocket.accept"
+            return await scenario(exchange, engine)
+
+    return asyncio.run(accepted())
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_messages_are_spoken_one_after_the_other_in_one_session(binary):
+    async def scenario(socket, engine):
+        for number in range(3):
+            socket.say({"text": f"Message {number}.", "request_id": f"r{number}"}, binary=binary)
+        socket.say({"type": "close"}, binary=binary)
+        for number in range(3):
+            start, before = await socket.until("synthesis_start")
+            assert (start["request_id"], before) == (f"r{number}", b"")
+            end, audio = await socket.until("synthesis_complete")
+            assert end["request_id"] == f"r{number}"
+            assert end["total_duration_s"] == pytest.approx(len(audio) / 48000, abs=0.001)
+            assert end["elapsed_s"] >= 0
+        assert await socket.frame() == {"type": "closed", "code": 1000}
+        await socket.ended()
+
+    recorder = CountingRecorder()
+    run(scenario, recorder=recorder)
+    assert recorder.outcomes(SESSIONS_ENDED) == ["closed"]
+    assert recorder.outcomes(UTTERANCES) == ["complete"] * 3
+    assert [value for value, _ in recorder.values[ACTIVE_SESSIONS.name]] == [1, 0]
+
+
+def test_audio_frames_are_bounded_and_end_on_a_sample_border():
+    async def scenario(socket, engine):
+        socket.say({"text": "A sentence that is long enough to be many frames of audio, we hope. " * 5})
+        socket.say({"type": "close"})
+        while (frame := await socket.frame()) != {"type": "closed", "code": 1000}:
+            if isinstance(frame, bytes):
+                assert 0 < len(frame) <= 32768
+                assert len(frame) % 2 == 0
+
+    run(scenario)
+
+
+def test_bad_messages_are_named_and_the_session_lives_on(caplog):
+    async def scenario(socket, engine):
+        for bad in (b"\x00\xff\xfe\x01", "not json", {"type": "dance"}):
+            socket.say(bad)
+        socket.say({"text": "Hello."})
+        errors = [await socket.frame() for _ in range(3)]
+        assert [error["code"] for error in errors] == ["bad_request"] * 3
+        assert len({error["message"] for error in errors}) == 3
+        _, audio = await socket.until("synthesis_complete")
+        assert audio
+
+    run(scenario)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_an_unknown_voice_fails_its_message_only():
+    async def scenario(socket, engine):
+        socket.say({"text": "Hello.", "voice": "af_hart", "request_id": "bad"})
+        socket.say({"text": "Hello."})
+        error, _ = await socket.until("error")
+        assert (error["code"], error["request_id"]) == ("unknown_voice", "bad")
+        assert (await socket.until("synthesis_complete"))[1]
+
+    run(scenario)
+
+
+def test_text_deltas_are_spoken_before_the_text_ends():
+    async def scenario(socket, engine):
+        for delta in ("The first sent", "ence. The sec", "ond"):
+            socket.say({"type": "text_delta", "text": delta, "request_id": "r"})
+        await socket.until("synthesis_start")
+        assert isinstance(await socket.frame(), bytes)
+        assert len(engine.finished) == 1
+        socket.say({"type": "text_delta", "text": " one."})
+        socket.say({"type": "text_end"})
+        end, _ = await socket.until("synthesis_complete")
+        assert end["request_id"] == "r"
+        assert len(engine.finished) == 2
+
+    run(scenario)
+
+
+def test_a_ping_is_answered_while_a_synthesis_runs():
+    async def scenario(socket, engine):
+        socket.say({"text": "Hello."})
+        await socket.until("synthesis_start")
+        socket.say({"type": "ping"})
+        assert await socket.frame() == {"type": "pong"}
+        assert not engine.finished
+
+    run(scenario, FakeEngine(gated=True))
+
+
+def test_cancel_stops_what_runs_and_drops_what_waits():
+    async def scenario(socket, engine):
+        for number in range(3):
+            socket.say({"text": "One is here. Two is here. Three is here.", "request_id": f"r{number}"})
+        await socket.until("synthesis_start")
+        engine.allow(1)
+        assert isinstance(await socket.frame(), bytes)
+        socket.say({"type": "cancel"})
+        cancelled = [(await socket.until("synthesis_cancelled"))[0] for _ in range(3)]
+        assert {frame["request_id"] for frame in cancelled} == {"r0", "r1", "r2"}
+        sent = {frame["request_id"]: frame["sent_duration_s"] for frame in cancelled}
+        assert sent["r0"] > 0
+        assert sent["r1"] == sent["r2"] == 0
+        engine.allow(10)
+        socket.say({"text": "After.", "request_id": "after"})
+        end, audio = await socket.until("synthesis_complete")
+        assert (end["request_id"], bool(audio)) == ("after", True)
+        assert engine.queue_depth == 0
+
+    recorder = CountingRecorder()
+    run(scenario, FakeEngine(gated=True), recorder)
+    assert recorder.outcomes(UTTERANCES) == ["cancelled", "complete"]
+
+
+def test_a_failed_synthesis_is_an_error_frame_and_the_next_message_is_spoken():
+    async def scenario(socket, engine):
+        engine.fail_next(Internal("the model failed"))
+        socket.say({"text": "Hello.", "request_id": "bad"})
+        socket.say({"text": "Hello.", "request_id": "good"})
+        error, _ = await socket.until("error")
+        assert (error["code"], error["request_id"]) == ("internal", "bad")
+        assert (await socket.until("synthesis_complete"))[0]["request_id"] == "good"
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("audio_format", ["mp3", "wav"])
+def test_other_formats_are_sent_when_asked_for(audio_format):
+    async def scenario(socket, engine):
+        socket.say({"text": "Hello there.", "format": audio_format})
+        _, audio = await socket.until("synthesis_complete")
+        assert audio.startswith(b"RIFF") if audio_format == "wav" else audio[0] == 0xFF
+
+    run(scenario)
+
+
+def test_words_come_before_their_audio_when_asked_for():
+    async def scenario(socket, engine):
+        socket.say({"text": "Hello there. You too.", "timestamps": True})
+        await socket.until("synthesis_start")
+        words, frame = [], await socket.frame()
+        while isinstance(frame, bytes) or frame["type"] == "words":
+            words += [] if isinstance(frame, bytes) else frame["words"]
+            frame = await socket.frame()
+        assert [word["w"] for word in words] == ["Hello there.", "You too."]
+        assert words[1]["start_s"] >= words[0]["end_s"]
+        assert words[1]["end_s"] <= frame["total_duration_s"] + 0.025
+
+    run(scenario)
+
+
+def test_a_disconnect_frees_everything():
+    async def scenario(socket, engine):
+        socket.say({"text": "One is here. Two is here."})
+        while not engine.started:
+            await asyncio.sleep(0)
+        socket.to_app.put_nowait({"type": "websocket.disconnect", "code": 1006})
+        await socket.ended()
+        assert engine.queue_depth == 0
+        assert len(engine.cancelled) == 2
+
+    recorder = CountingRecorder()
+    run(scenario, FakeEngine(gated=True), recorder)
+    assert recorder.outcomes(SESSIONS_ENDED) == ["disconnected"]
+    assert recorder.outcomes(UTTERANCES) == ["disconnected"]
+
+
+def test_a_reader_that_takes_nothing_stops_its_synthesis_and_is_closed():
+    async def scenario(socket, engine):
+        socket.say({"text": "This sentence will be a few seconds long, as it has many characters. " * 60})
+        await socket.ended()
+        seconds_made = sum(len(segment.phoneme_ids) * 0.025 for segment in engine.finished)
+        assert seconds_made * 48000 < 6 * HIGH_WATER_BYTES
+
+    recorder = CountingRecorder()
+    run(scenario, recorder=recorder, capacity=2, send_stall_timeout_s=0.05)
+    assert recorder.outcomes(SESSIONS_ENDED) == ["stalled"]
+
+
+def test_a_session_without_messages_is_told_and_closed():
+    async def scenario(socket, engine):
+        error, _ = await socket.until("error")
+        assert error["code"] == "idle_timeout"
+        assert await socket.frame() == {"type": "closed", "code": 1001}
+        await socket.ended()
+
+    recorder = CountingRecorder()
+    run(scenario, recorder=recorder, session_idle_timeout_s=0.01)
+    assert recorder.outcomes(SESSIONS_ENDED) == ["idle_timeout"]
+
+
+def test_sessions_past_the_bound_are_refused_before_the_upgrade():
+    async def scenario():
+        recorder = CountingRecorder()
+        app = app_over(FakeEngine(), recorder, max_sessions=1)
+        async with websocket(app, PATH) as first:
+            assert (await first.next())["type"] == "websocket.accept"
+            async with websocket(app, PATH) as surplus:
+                refusal = await surplus.next()
+                assert refusal["type"] == "websocket.http.response.start"
+                assert refusal["status"] == 503
+                assert b"retry-after" in dict(refusal["headers"])
+            first.say({"type": "close"})
+            assert await first.frame() == {"type": "closed", "code": 1000}
+        async with websocket(app, PATH) as later:
+            assert (await later.next())["type"] == "websocket.accept"
+        assert recorder.outcomes(SESSIONS_ENDED)[0] == "refused"
+
+    asyncio.run(scenario())
+
+
+def test_two_sessions_at_once_take_turns():
+    async def scenario():
+        engine = FakeEngine(gated=True)
+        app = app_over(engine)
+        text = " ".join(f"Sentence number {n} is here." for n in range(6))
+        async with websocket(app, PATH) as one, websocket(app, PATH) as two:
+            for socket in (one, two):
+                await socket.next()
+                socket.say({"text": text})
+                await socket.until("synthesis_start")
+            engine.allow(100)
+            for socket in (one, two):
+                await socket.until("synthesis_complete")
+        sessions = [segment.session_id for segment in engine.started]
+        assert len(set(sessions[:2])) == len(set(sessions[2:4])) == len(set(sessions[6:8])) == 2
+
+    asyncio.run(scenario())
