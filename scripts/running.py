@@ -70,7 +70,7 @@ def local_config(**changes: Any) -> dict[str, Any]:
 def serve_running(
     config: Mapping[str, Any], environment: Mapping[str, str] | None = None, *, ready_within_s: float = 300.0
 ) -> Iterator[Running]:
-    """Run the stack of `config` while the context is open. Raises RuntimeError with the output when it does not start."""
+    """Run the stack of `config` while the context is open. Raises RuntimeError, with the output, if it does not start."""
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         yaml.safe_dump(dict(config), file)
         file.flush()

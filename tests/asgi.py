@@ -5,7 +5,7 @@ An HTTP client would hand over whole bodies, or hide the order of things behind 
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +14,13 @@ from starlette.types import ASGIApp, Message
 
 HANG_S = 10.0
 """Bounds a hang; nothing waits for it otherwise."""
+
+
+async def turns_until(condition: Callable[[], object]) -> None:
+    """Let the event loop turn until `condition` holds."""
+    async with asyncio.timeout(HANG_S):
+        while not condition():  # noqa: ASYNC110 - a fake engine has no event to wait for
+            await asyncio.sleep(0)
 
 
 @dataclass
@@ -48,12 +55,17 @@ class Exchange:
         """Status, headers and the whole body."""
         start = await self.next()
         headers = {name.decode(): value.decode() for name, value in start["headers"]}
+        return start["status"], headers, await self.response_body()
+
+    async def response_body(self) -> bytes:
+        """What is left of the body."""
         body = b""
         while True:
             message = await self.next()
+            assert message["type"] == "http.response.body"
             body += message.get("body", b"")
             if not message.get("more_body", False):
-                return start["status"], headers, body
+                return body
 
     # WebSocket
 

@@ -80,7 +80,7 @@ def impatient(send: Send, stall_timeout_s: float) -> Send:
 
 
 class Body:
-    """A response body that is written piece by piece. `started` tells whether a failure may still have its own status."""
+    """A response body, written piece by piece. `started` tells whether a failure may still have its own status."""
 
     def __init__(self, send: Send) -> None:
         self._send = send

@@ -10,7 +10,7 @@ from serve_app.engine.fake import FakeEngine
 from serve_app.errors import Internal
 from serve_app.metrics import UTTERANCES
 from serve_app.protocol.sse import SseDecoder
-from tests.asgi import http
+from tests.asgi import http, turns_until
 from tests.fakes import CountingRecorder, app_over
 
 PATH = "/invocations"
@@ -176,8 +176,7 @@ def test_requests_past_the_bound_are_refused_with_retry_after():
         engine = FakeEngine(gated=True)
         app = app_over(engine, max_requests=1)
         async with http(app, PATH, {"text": "Hi there."}) as busy:
-            while not engine.started:
-                await asyncio.sleep(0)
+            await turns_until(lambda: engine.started)
             async with http(app, PATH, {"text": "Hi there."}) as surplus:
                 status, headers, body = await surplus.response()
             assert (status, json.loads(body)["code"]) == (503, "queue_saturated")
@@ -196,8 +195,7 @@ def test_a_client_that_goes_away_stops_its_synthesis_and_frees_its_place(text):
     async def scenario():
         engine, recorder = FakeEngine(gated=True), CountingRecorder()
         async with http(app_over(engine, recorder), PATH, {"text": text}) as exchange:
-            while not engine.started:
-                await asyncio.sleep(0)
+            await turns_until(lambda: engine.started)
             exchange.to_app.put_nowait({"type": "http.disconnect"})
             await exchange.ended()
         assert engine.queue_depth == 0
@@ -217,8 +215,7 @@ def test_a_failure_after_the_first_byte_breaks_the_body():
             engine.fail_next(Internal("the model failed"))
             engine.allow(1)
             with pytest.raises(Internal):
-                while True:
-                    assert (await exchange.next())["more_body"]
+                await exchange.response_body()
 
     asyncio.run(scenario())
 

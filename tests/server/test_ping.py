@@ -5,7 +5,7 @@ from serve_app.config import LimitSettings
 from serve_app.engine.fake import FakeEngine
 from serve_app.server.gateway import create_app
 from serve_app.server.speech import Speech
-from tests.asgi import http
+from tests.asgi import http, turns_until
 from tests.fakes import CountingRecorder, FakePhonemizer, app_over
 
 
@@ -20,8 +20,7 @@ def test_ping_is_ok_while_a_synthesis_runs():
         engine = FakeEngine(gated=True)
         app = app_over(engine)
         async with http(app, "/invocations", {"text": "Hello."}):
-            while not engine.started:
-                await asyncio.sleep(0)
+            await turns_until(lambda: engine.started)
             return await ping(app)
 
     assert asyncio.run(scenario()) == (200, {"status": "ok"})

@@ -6,7 +6,7 @@ from serve_app.engine.fake import FakeEngine
 from serve_app.errors import Internal
 from serve_app.metrics import ACTIVE_SESSIONS, SESSIONS_ENDED, UTTERANCES
 from serve_app.server.websocket import HIGH_WATER_BYTES
-from tests.asgi import websocket
+from tests.asgi import turns_until, websocket
 from tests.fakes import CountingRecorder, app_over
 
 PATH = "/invocations-bidirectional-stream"
@@ -177,8 +177,7 @@ def test_words_come_before_their_audio_when_asked_for():
 def test_a_disconnect_frees_everything():
     async def scenario(socket, engine):
         socket.say({"text": "One is here. Two is here."})
-        while not engine.started:
-            await asyncio.sleep(0)
+        await turns_until(lambda: engine.started)
         socket.to_app.put_nowait({"type": "websocket.disconnect", "code": 1006})
         await socket.ended()
         assert engine.queue_depth == 0
