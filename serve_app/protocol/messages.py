@@ -21,11 +21,15 @@ from serve_app.protocol.requests import (
 )
 
 
+def _allowed(option: str) -> str | None:
+    return SpeechOptions.model_fields[option].description
+
+
 class Say(SpeechOptions):
     """Speak a complete text; the one message without a `type`. Raw PCM unless asked otherwise."""
 
     text: Text
-    format: Annotated[Format, Field(description=SpeechOptions.model_fields["format"].description)] = "pcm"
+    format: Annotated[Format, Field(description=_allowed("format"))] = "pcm"
 
 
 class TextDelta(SpeechOptions):
@@ -37,7 +41,7 @@ class TextDelta(SpeechOptions):
 
     type: Literal["text_delta"]
     text: Annotated[str, Field(description="a string")]
-    format: Annotated[Format, Field(description=SpeechOptions.model_fields["format"].description)] = "pcm"
+    format: Annotated[Format, Field(description=_allowed("format"))] = "pcm"
 
 
 class TextEnd(Message):
@@ -56,7 +60,7 @@ class Cancel(Message):
     """Barge-in: drop one utterance, or everything."""
 
     type: Literal["cancel"]
-    request_id: Annotated[RequestId | None, Field(description="a string of up to 128 printable characters")] = None
+    request_id: Annotated[RequestId | None, Field(description=_allowed("request_id"))] = None
 
 
 class Ping(Message):

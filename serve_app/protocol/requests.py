@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NoReturn, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
-from pydantic_core import PydanticCustomError
 
 from serve_app.errors import BadRequest, NothingToSpeak, RequestStale, SpeechError, TextTooLong
 from serve_app.text.chunker import is_speakable
@@ -45,6 +44,10 @@ def whole_characters(text: str) -> str:
     if _HALF_CHARACTER.search(text) is None:
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "ignore")
+
+
+class _Refusal(ValueError):
+    """Its text is what the client reads."""
 
 
 def _printable(value: str) -> str:
@@ -93,7 +96,7 @@ class SpeechOptions(Message):
         audio_format = info.data.get("format")
         if audio_format is not None and rate not in sample_rates_of(audio_format):
             allowed = ", ".join(map(str, sample_rates_of(audio_format)))
-            raise PydanticCustomError("sentence", f"sample_rate of {audio_format} must be one of {allowed}")
+            raise _Refusal(f"sample_rate of {audio_format} must be one of {allowed}")
         return rate
 
 
@@ -221,9 +224,10 @@ def _refuse_constant(name: str) -> NoReturn:
 def _sentences(model: type[Message], exc: ValidationError) -> str:
     """One sentence a field. Pydantic's own wording is for programmers, and may quote what was sent."""
     sentences = []
-    for error in exc.errors(include_input=False, include_url=False, include_context=False):
-        if error["type"] == "sentence":
-            sentences.append(error["msg"])
+    for error in exc.errors(include_input=False, include_url=False):
+        cause = error.get("ctx", {}).get("error")
+        if isinstance(cause, _Refusal):
+            sentences.append(str(cause))
         elif error["type"] != "default_factory_not_called":  # follows from another field's error
             name = str(error["loc"][0])
             missing = error["type"] == "missing"

@@ -94,6 +94,10 @@ def test_one_sample_that_is_an_empty_object_loses_its_lowest_bit_only() -> None:
     assert abs(int.from_bytes(b"{}", "little") - int.from_bytes(b"z}", "little")) == 1
 
 
+def test_bytes_without_sample_borders_are_never_changed() -> None:
+    assert list(audio_frames(b" {} ", sample_bytes=1)) == [b" {", b"} "]
+
+
 def test_an_empty_object_among_other_samples_is_left_as_it_is() -> None:
     data = b"\x01\x02{}\x03\x04"
     assert b"".join(audio_frames(data)) == data
@@ -125,10 +129,12 @@ ADVERSARIAL = NEAR_JSON | st.builds(lambda left, inner, right: left + inner + ri
 @given(ADVERSARIAL | st.binary(max_size=300), st.sampled_from([1, 2, 4]), st.sampled_from([4, 8, 32768]))
 @example(b"{}", 2, 4)
 @example(b'{"":{}}', 2, 8)
+@example(b"{}", 1, 8)
 def test_no_frame_of_any_audio_is_an_object(data: bytes, sample_bytes: int, max_bytes: int) -> None:
     frames = assert_safe(data, sample_bytes, max_bytes)
     joined = b"".join(frames)
     assert joined.replace(b"z", b"{") == data.replace(b"z", b"{")
+    assert joined == data or sample_bytes > 1
 
 
 @given(st.binary(max_size=2000))

@@ -154,6 +154,7 @@ def test_every_wrong_field_is_named_at_once() -> None:
         (b'{"text": "Hi.", "unheard_of": NaN}', "NaN"),
         (b'{"text": "Hi.", "speed": -Infinity}', "NaN or Infinity"),
         (b'{"text": "Hi.", "speed": 1e999}', "speed must be"),
+        (b'{"text": "Hi.", "request_timestamp": 1e999}', "request_timestamp must be"),
         (b'{"text": "Hi.", "speed": ' + b"1" * 5000 + b"}", "number that is not allowed"),
         (b'{"text":' * 100_000, "nested too deeply"),
         (b"[" * 100_000, "nested too deeply"),
