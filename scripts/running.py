@@ -22,6 +22,17 @@ ROOT = Path(__file__).resolve().parent.parent
 LOCAL_CONFIG = ROOT / "configs" / "local.yaml"
 READY = "is ready at"
 
+SERVE_MODES: dict[str, dict[str, str]] = {
+    name: {"RAY_SERVE_THROUGHPUT_OPTIMIZED": throughput, "RAY_SERVE_ENABLE_HA_PROXY": ha_proxy}
+    for name, throughput, ha_proxy in (
+        ("as it comes", "0", "0"),
+        ("throughput", "1", "0"),
+        ("ha proxy", "0", "1"),
+        ("both", "1", "1"),
+    )
+}
+"""Environments of Ray Serve's modes; they are read when Ray starts."""
+
 
 @dataclass
 class Running:
@@ -70,7 +81,7 @@ def local_config(**changes: Any) -> dict[str, Any]:
 def serve_running(
     config: Mapping[str, Any], environment: Mapping[str, str] | None = None, *, ready_within_s: float = 300.0
 ) -> Iterator[Running]:
-    """Run the stack of `config` while the context is open. Raises RuntimeError, with the output, if it does not start."""
+    """The stack of `config`, up while the context is open. Raises RuntimeError with its output if it does not start."""
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         yaml.safe_dump(dict(config), file)
         file.flush()
