@@ -13,7 +13,7 @@ character is looked at twice (a short look-ahead apart) and nothing but the sent
        END  ---- [ --------------> BRACKET  reads on to tell a citation or a pause mark from a word
 
 When a piece is returned (the earliest character that makes it sure):
-- after `。 । ؟`-like ends: with the next character, whatever it is, unless it still belongs to the end (`」`);
+- after `。` `！` `।` and their like: with the next character, whatever it is, unless it still belongs to the end (`」`);
 - after `!` and `?`: with the blank that follows; with the next character when a quote or bracket was closed in between,
   because `"Stop!" he said` goes on;
 - after `.` and `...`: with the first character after the blank; after an abbreviation that may end a sentence, when
@@ -22,7 +22,8 @@ When a piece is returned (the earliest character that makes it sure):
   code: with the line break; before a list or a blank line: with the mark or the second line break;
 - past `max_chars`: at once, at the last clause mark or else the last blank.
 
-`flush` settles every question still open as "no end here". So one piece at most is left for it, whatever was fed.
+`flush` settles every question still open as "no end here" ("in the U.S. She" stays together), and every end that was
+sure had been returned before; so one piece at most is left for it, whatever was fed and in whatever slices.
 
 White space: a run of it becomes one blank (none for a line break between two CJK characters); everything else in a
 piece is as it came. Inline marks (`**bold**`, `code`, links) stay; a later step reads them.
@@ -36,6 +37,7 @@ DEFAULT_MAX_CHARS = 400
 
 # --- Abbreviations -------------------------------------------------------------------------------------------------
 # Entries in lower case match any case, others only as written ("Sun." is a day, "sun." is not). Without the last dot.
+# One table for all languages: their abbreviations do not get in each other's way.
 
 
 class _Rule(Enum):
@@ -53,12 +55,12 @@ class _Rule(Enum):
 _ABBREVIATIONS: dict[_Rule, str] = {
     _Rule.NEVER: """
         mr mrs ms mx dr prof messrs Rev Hon Gen Col Capt Lt Sgt Cpl Maj Adm Cmdr Gov Sen Rep Pres Supt Mt Ft
-        e.g i.e eg ie vs cf viz approx resp esp incl excl
+        e.g i.e eg ie vs v cf viz a.k.a w.r.t approx resp esp incl excl
         sra srta Dña D.ª Ud Uds EE ej aprox Gral Sto Sta mme mlle MM sig sig.ra dott dra bzw ggf ca z.B d.h डॉ""",
-    _Rule.BEFORE_NUMBER: "No Nos nr Núm núm Nº pp vol ch chap Fig fig figs Sec Art pág pag págs ver ext op Bd Tel tel",
+    _Rule.BEFORE_NUMBER: "no nos nr Núm núm Nº pp vol ch chap Fig fig figs Sec Art pág pag págs ver ext op Bd Tel tel",
     _Rule.AT_CAPITAL: "etc ecc usw al est ft oz lb lbs hr hrs min mins sec secs tbsp tsp avg max dept",
     _Rule.BEFORE_STARTER: """
-        St Ave Av Blvd Rd Ln Sq Hwy Pkwy Ct Pl Apt Ste Bldg Inc Ltd Co Corp Bros Jr Sr Esq Ph.D Ed UU""",
+        St Ave Av Blvd Rd Ln Sq Hwy Pkwy Ct Pl Apt Ste Bldg Inc Ltd Co Corp Bros Jr Sr Esq Ph.D UU""",
     _Rule.UNLESS_DATE: """
         a.m p.m Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec Mon Tue Tues Wed Thu Thur Thurs Fri Sat Sun""",
 }
@@ -107,7 +109,7 @@ _CLOSERS = frozenset(")]}\"'”’“‘»«›‹）］｝」』】〉》〕＂
 _CLOSERS_AFTER_BLANK = frozenset(")]}”’）］｝」』】〉》〕")
 _OPENERS = frozenset("\"'“‘„‚«‹([{*_~`¿¡")
 _CJK_CLAUSE_MARKS = frozenset("、，；：")
-_CLAUSE_MARKS = frozenset(",;:—–-)]”»") | _CJK_CLAUSE_MARKS
+_CLAUSE_MARKS = frozenset(",;:—–-)]”»،؛") | _CJK_CLAUSE_MARKS
 _NO_CJK_START = frozenset("、。，．・：；？！ー々）］｝」』】〉》〕…‥ぁぃぅぇぉっゃゅょゎァィゥェォッャュョヮ")
 _NO_BREAK = frozenset("\u00a0\u202f\u2007")
 _NO_SOFT_START = frozenset("!?;:»›)]}”") | _NO_BREAK
@@ -427,12 +429,14 @@ class _Sentences:
         word = self._word()
         if word.isdecimal():
             return _Rule.ORDINAL if len(word) <= 2 else _Rule.ORDINARY
+        if word in _RULE_OF:
+            return _RULE_OF[word]
         if len(word) == 1 and word.isascii() and word.isalpha():
             if word.islower():
                 return _Rule.BEFORE_NUMBER  # "p. 5"
             return _Rule.ORDINARY if word == "I" and self._word_at else _Rule.BEFORE_STARTER  # an initial
         core = re.split(r"[^\w.ªº]+", word)[-1].strip("_").lstrip("0123456789")  # "mid-Jan", "a.m./p.m", "7p.m"
-        rule = _RULE_OF.get(word) or _RULE_OF.get(core) or _RULE_OF.get(core.lower())
+        rule = _RULE_OF.get(core) or _RULE_OF.get(core.lower())
         if rule is None and _ACRONYM.fullmatch(core):
             rule = _Rule.BEFORE_STARTER
         return rule or _Rule.ORDINARY
@@ -443,7 +447,7 @@ class _Sentences:
         return 0 < len(word) <= 4 and word.isalpha() and not word.isupper() and not _VOWELS & set(word.lower())
 
     def _enumerates(self) -> bool:
-        """ "Steps: 1. Mix. 2. Bake.": a number that opens a sentence numbers it."""
+        """Whether the number opens its sentence, and so numbers it: `Steps: 1. Mix. 2. Bake.`"""
         return self._word_at < 2 or self._buffer[self._word_at - 2] in ":："
 
     # The buffer

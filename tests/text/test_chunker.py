@@ -307,7 +307,7 @@ TEXTS = st.lists(st.tuples(FRAGMENTS, BLANKS), max_size=40).map(lambda parts: ""
 BOUNDS = st.sampled_from([8, 20, 60, 400])
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(text=TEXTS, max_chars=BOUNDS, data=st.data())
 def test_any_slicing_gives_the_same_pieces(text, max_chars, data):
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=12)))
@@ -317,7 +317,7 @@ def test_any_slicing_gives_the_same_pieces(text, max_chars, data):
     assert pieces_of(*text, max_chars=max_chars) == whole
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(text=TEXTS, max_chars=BOUNDS)
 def test_no_spoken_character_is_lost_doubled_or_moved(text, max_chars):
     """Code fences are left out: the language after one is not spoken. So are pause marks with nothing after them."""
@@ -325,7 +325,7 @@ def test_no_spoken_character_is_lost_doubled_or_moved(text, max_chars):
     assert spoken("".join(split_sentences(text, max_chars))) == spoken(text)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(text=TEXTS, max_chars=BOUNDS)
 def test_pieces_are_trimmed_speakable_and_bounded(text, max_chars):
     pieces = split_sentences(text, max_chars)
