@@ -99,9 +99,8 @@ def _folded(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         stem = name.removesuffix("_v")
         if name.endswith(".weight_v") and f"{stem}_g" in state:
             weight = torch._weight_norm(v, state[f"{stem}_g"], 0)
-            all_zero = v.flatten(1).abs().amax(1) == 0
-            if all_zero.any():
-                weight[all_zero] = 0.0
+            if not torch.isfinite(weight.sum()):
+                weight[v.flatten(1).abs().amax(1) == 0] = 0.0
             folded[stem] = weight
     return folded
 
@@ -139,7 +138,13 @@ def checked(state: Mapping[str, Tensor], what: str) -> dict[str, Tensor]:
 @functools.cache
 def folded_shapes() -> Mapping[str, torch.Size]:
     """Name and shape of every tensor of the folded model."""
-    return {name: tensor.shape for name, tensor in _skeleton().state_dict().items()}
+    return {name: tensor.shape for name, tensor in _folded_skeleton().state_dict().items()}
+
+
+@functools.cache
+def normed_names() -> frozenset[str]:
+    """Names of the folded tensors that the official file splits into `..._g` and `..._v`."""
+    return frozenset(name.removesuffix("_v") for name in _skeleton().state_dict() if name.endswith(".weight_v"))
 
 
 def build_model(state_dict: Mapping[str, Tensor]) -> "KModel":
@@ -148,7 +153,7 @@ def build_model(state_dict: Mapping[str, Tensor]) -> "KModel":
     Args:
         state_dict: folded; exactly the names of `folded_shapes()`.
     """
-    model = _skeleton()
+    model = _folded_skeleton()
     model.load_state_dict(state_dict, strict=True, assign=True)
     # The three tensors that no state dict holds, and that the skeleton therefore still lacks.
     embeddings, generator = model.bert.embeddings, model.decoder.generator
@@ -159,8 +164,16 @@ def build_model(state_dict: Mapping[str, Tensor]) -> "KModel":
     return model.eval().requires_grad_(False)
 
 
+def _folded_skeleton() -> "KModel":
+    model = _skeleton()
+    for module in model.modules():
+        if hasattr(module, "weight_g"):
+            remove_weight_norm(module)
+    return model
+
+
 def _skeleton() -> "KModel":
-    """A folded KModel of shapes without memory: initialising 82 million numbers to overwrite them costs seconds."""
+    """The official model as shapes without memory: drawing 82 million numbers to overwrite them would cost seconds."""
     from kokoro import KModel  # imports the phonemizer stack as well; only processes that hold a model pay for it
 
     no_tensors = io.BytesIO()
@@ -168,8 +181,4 @@ def _skeleton() -> "KModel":
     no_tensors.seek(0)
     with torch.device("meta"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # KModel uses the older weight_norm, and a dropout in one-layer LSTMs
-        model = KModel(repo_id="hexgrad/Kokoro-82M", config=dict(model_config()), model=no_tensors)
-    for module in model.modules():
-        if hasattr(module, "weight_g"):
-            remove_weight_norm(module)
-    return model
+        return KModel(repo_id="hexgrad/Kokoro-82M", config=dict(model_config()), model=no_tensors)

@@ -7,6 +7,7 @@ import hashlib
 import importlib.util
 import logging
 import os
+import re
 import shutil
 import subprocess
 import tarfile
@@ -33,6 +34,7 @@ VOICES_SHA256 = "b89b16e8843463c5a16d45f3904df4c7d0d2a2fdb3997acfb1adc443ec4b441
 """Of the 54 `voices/NAME.bin` files, concatenated in the order of their names."""
 
 NPM_TIMEOUT_S = 180.0
+_NPM_ERROR_CODE = re.compile(r"^npm (?:ERR!|error) code (\w+)$", re.MULTILINE)
 _MAX_VOICES_BYTES = 64 * 1024 * 1024
 
 
@@ -174,15 +176,25 @@ def _npm_pack(folder: Path) -> Path:
     # npm is a script that looks for `node` on the PATH: beside it when it is the one of the wheel.
     environment = os.environ | {"PATH": f"{Path(npm).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
     command = [npm, "pack", VOICES_PACKAGE, "--pack-destination", str(folder), "--ignore-scripts", "--loglevel=error"]
-    try:
-        done = subprocess.run(
-            command, cwd=folder, env=environment, timeout=NPM_TIMEOUT_S, stdin=subprocess.DEVNULL, capture_output=True
-        )
-        failure = f"exit status {done.returncode}" if done.returncode else ""
-    except subprocess.TimeoutExpired:
-        failure = f"no end within {NPM_TIMEOUT_S:.0f} s"
-    except OSError as exc:
-        failure = type(exc).__name__
+    # Into a file: a pipe would be waited for as long as any grandchild holds it, past the timeout.
+    with open(folder / "npm.log", "wb") as log_file:
+        try:
+            done = subprocess.run(
+                command,
+                cwd=folder,
+                env=environment,
+                timeout=NPM_TIMEOUT_S,
+                stdin=subprocess.DEVNULL,
+                stdout=log_file,
+                stderr=subprocess.STDOUT,
+            )
+            failure = f"exit status {done.returncode}" if done.returncode else ""
+        except subprocess.TimeoutExpired:
+            failure = f"no end within {NPM_TIMEOUT_S:.0f} s"
+        except OSError as exc:
+            failure = type(exc).__name__
+    if code := _NPM_ERROR_CODE.search((folder / "npm.log").read_text("utf-8", "replace")):
+        failure += f", {code[1]}"
     tarballs = list(folder.glob("*.tgz"))
     if failure or len(tarballs) != 1:
         raise WeightsError(
