@@ -10,8 +10,8 @@ class Resampler:
     """One stream of audio from one rate to another. Equal rates pass through untouched and uncopied.
 
     The soxr "HQ" recipe: a linear-phase filter whose output does not depend on how the input is cut, and is as long as
-    a one-shot conversion's. It holds back 25-65 ms until more audio or `finish` comes, and costs 0.6 ms of CPU per
-    second of audio.
+    a one-shot conversion's. It holds back 25-65 ms until more audio or `finish` comes, and costs less than 1 ms of
+    CPU per second of audio.
     """
 
     def __init__(self, source_rate: int, target_rate: int) -> None:
