@@ -13,7 +13,7 @@ character is looked at twice (a short look-ahead apart) and nothing but the sent
        END  ---- [ --------------> BRACKET  reads on to tell a citation or a pause mark from a word
 
 When a piece is returned (the earliest character that makes it sure):
-- after `。` `！` `।` and their like: with the next character, whatever it is, unless it still belongs to the end (`」`);
+- after `。` `！` `।` and their like: with the next character, unless it still belongs to the end (`」`);
 - after `!` and `?`: with the blank that follows; with the next character when a quote or bracket was closed in between,
   because `"Stop!" he said` goes on;
 - after `.` and `...`: with the first character after the blank; after an abbreviation that may end a sentence, when
