@@ -26,6 +26,7 @@ from serve_app.errors import QueueSaturated
 from serve_app.metrics import ACTIVE_SESSIONS, SESSIONS_ENDED, Recorder
 from serve_app.protocol.framing import audio_frames
 from serve_app.protocol.messages import Words, dump_frame
+from serve_app.protocol.requests import SpeechRequest
 from serve_app.protocol.session import Abort, Action, Begin, Close, More, Send, Session, SessionLimits
 from serve_app.server.account import Account
 from serve_app.server.responses import as_speech_error, error_response
@@ -110,7 +111,7 @@ class Connection:
         self._sentences = Sentences(final=True)
         self._speaking: asyncio.Task[None] | None = None
         self._sent_s = 0.0
-        self._aborting = False
+        self._over = False
 
     async def serve(self) -> str:
         """Until the client or the session ends it: `closed`, `disconnected`, `idle_timeout`, `shutdown`, `stalled`."""
@@ -119,6 +120,7 @@ class Connection:
             await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
             return writer.result() if writer.done() else reader.result()
         finally:
+            self._over = True
             tasks = [task for task in (reader, writer, self._speaking) if task is not None]
             for task in tasks:
                 task.cancel()
@@ -156,12 +158,10 @@ class Connection:
                 case Send(frame=frame):
                     self._outbox.put(dump_frame(frame))
                 case Begin():
-                    self._sentences = Sentences(action.sentences, final=action.final)
-                    self._speaking = asyncio.create_task(self._speak(action))
+                    self._begin(action)
                 case More(sentences=sentences, final=final):
                     self._sentences.add(sentences, final=final)
                 case Abort():
-                    self._aborting = True
                     if self._speaking is not None:
                         self._speaking.cancel()
                 case Close():
@@ -187,38 +187,45 @@ class Connection:
             except (WebSocketDisconnect, RuntimeError):  # Starlette raises the latter for a send after the end
                 return "disconnected"
 
-    async def _speak(self, begin: Begin) -> None:
-        """Speak the utterance in hand and tell the session how it ended."""
-        request, sentences, outcome = begin.request, self._sentences, "disconnected"
+    def _begin(self, begin: Begin) -> None:
+        request, self._sent_s = begin.request, 0.0
+        self._sentences = sentences = Sentences(begin.sentences, final=begin.final)
         account = Account(self._recorder, route=ROUTE, session_id=self.session_id, request_id=request.request_id)
-        self._sent_s = 0.0
-        try:
-            encoder = open_encoder(request.format, request.sample_rate)
-            async with aclosing(self._speech.speak(request, sentences, session_id=self.session_id)) as spoken:
-                async for segment in spoken:
-                    account.spoke(segment)
-                    if segment.words and request.timestamps:
-                        words = [word.as_json() for word in segment.words]
-                        self._outbox.put(dump_frame(Words(request_id=request.request_id, words=words)))
-                    for samples in slices(segment.samples, segment.sample_rate):
-                        await self._send_audio(encoder.encode(samples), len(samples) / segment.sample_rate, account)
-            if account.audio_s:
-                await self._send_audio(encoder.finish(), 0.0, account)
-            outcome = "complete"
-            self._apply(self._session.completed(account.audio_s, time.monotonic()))
-        except asyncio.CancelledError:
-            if not self._aborting:
-                raise
-            outcome = "cancelled"
-            self._aborting = False
-            self._sent_s -= self._outbox.drop_audio()
-            self._apply(self._session.aborted(self._sent_s, time.monotonic()))
-        except Exception as exc:
+        self._speaking = asyncio.create_task(self._speak(request, sentences, account))
+        # Not at the end of the task itself: one that is cancelled before its first step never runs at all.
+        self._speaking.add_done_callback(lambda task: self._ended(task, request, sentences, account))
+
+    def _ended(
+        self, task: "asyncio.Task[None]", request: SpeechRequest, sentences: Sentences, account: Account
+    ) -> None:
+        """Tell the session how the utterance in hand ended, which begins the next one."""
+        now_s = time.monotonic()
+        if task.cancelled():
+            outcome = "disconnected" if self._over else "cancelled"
+            sent_s = self._sent_s - self._outbox.drop_audio()
+            actions = [] if self._over else self._session.aborted(sent_s, now_s)
+        elif isinstance(exc := task.exception(), Exception):
             error = as_speech_error(exc, request.request_id)
             outcome = error.code
-            self._apply(self._session.failed(error, time.monotonic()))
-        finally:
-            account.close(outcome, characters=sentences.characters)
+            actions = self._session.failed(error, now_s)
+        else:
+            outcome = "complete"
+            actions = self._session.completed(account.audio_s, now_s)
+        account.close(outcome, characters=sentences.characters)
+        self._apply(actions)
+
+    async def _speak(self, request: SpeechRequest, sentences: Sentences, account: Account) -> None:
+        encoder = open_encoder(request.format, request.sample_rate)
+        async with aclosing(self._speech.speak(request, sentences, session_id=self.session_id)) as spoken:
+            async for segment in spoken:
+                account.spoke(segment)
+                if segment.words and request.timestamps:
+                    words = [word.as_json() for word in segment.words]
+                    self._outbox.put(dump_frame(Words(request_id=request.request_id, words=words)))
+                for samples in slices(segment.samples, segment.sample_rate):
+                    await self._send_audio(encoder.encode(samples), len(samples) / segment.sample_rate, account)
+        if account.audio_s:
+            await self._send_audio(encoder.finish(), 0.0, account)
 
     async def _send_audio(self, data: bytes, duration_s: float, account: Account) -> None:
         for frame in audio_frames(data):

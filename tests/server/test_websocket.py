@@ -250,3 +250,14 @@ def test_two_sessions_at_once_take_turns():
         assert len(set(sessions[:2])) == len(set(sessions[2:4])) == len(set(sessions[6:8])) == 2
 
     asyncio.run(scenario())
+
+
+def test_a_cancel_that_overtakes_the_first_step_of_a_synthesis_is_answered():
+    async def scenario(socket, engine):
+        socket.say({"text": "Hello.", "request_id": "gone"})
+        socket.say({"type": "cancel"})
+        socket.say({"text": "Hello.", "request_id": "next"})
+        assert (await socket.until("synthesis_cancelled"))[0]["request_id"] == "gone"
+        assert (await socket.until("synthesis_complete"))[0]["request_id"] == "next"
+
+    run(scenario)
