@@ -18,8 +18,9 @@ from typing import Protocol
 
 import numpy as np
 
-from serve_app.audio.encoders import FORMATS, open_encoder
+from serve_app.audio.encoders import open_encoder
 from serve_app.audio.pcm import MODEL_RATE, Samples, from_s16le, slices, to_s16le
+from serve_app.formats import FORMATS
 
 STEP_SAMPLES = MODEL_RATE // 200
 AFTER_HEADER: dict[str, Callable[[bytes], bytes]] = {

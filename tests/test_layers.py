@@ -11,14 +11,21 @@ ROOT = Path(__file__).resolve().parent.parent
 # Part of the tree -> what it may import beside the standard library and itself. A longer path wins over a shorter one.
 LAYERS: dict[str, set[str]] = {
     "serve_app/errors.py": set(),
+    "serve_app/formats.py": set(),
     "serve_app/metrics.py": set(),
     "serve_app/config.py": {"pydantic", "yaml"},
     "serve_app/text": {"misaki", "spacy", "phonemizer", "espeakng_loader", "serve_app.errors", "serve_app.config"},
     "serve_app/text/chunker.py": set(),
     "serve_app/text/normalize.py": {"serve_app.text"},
     "serve_app/text/pieces.py": set(),
-    "serve_app/protocol": {"pydantic", "pydantic_core", "serve_app.errors", "serve_app.text.chunker"},
-    "serve_app/audio": {"numpy", "av", "soxr", "serve_app.errors"},
+    "serve_app/protocol": {
+        "pydantic",
+        "pydantic_core",
+        "serve_app.errors",
+        "serve_app.formats",
+        "serve_app.text.chunker",
+    },
+    "serve_app/audio": {"numpy", "av", "soxr", "serve_app.errors", "serve_app.formats"},
     "serve_app/engine": {
         "boto3",
         "botocore",

@@ -6,41 +6,21 @@ interpreter lock, yet on the calling thread: hand a long segment over in slices 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from serve_app.audio.codecs import Aac, Codec, Flac, Mp3, Opus, Pcm, Ulaw, Wav
 from serve_app.audio.pcm import MODEL_RATE, Samples, to_s16le
 from serve_app.audio.resample import Resampler
 from serve_app.errors import BadRequest
+from serve_app.formats import FORMATS, Format
 
-SAMPLE_RATES = (8_000, 16_000, 22_050, 24_000, 44_100, 48_000)
-
-
-@dataclass(frozen=True, slots=True)
-class Format:
-    """What a client may ask for.
-
-    Attributes:
-        media_type: `{rate}` stands for the sample rate.
-        sample_rates: those that the format allows, and that let audio out within 0.2 s of the first samples.
-        default_rate: what an answer has when the client names no rate.
-    """
-
-    media_type: str
-    open_codec: Callable[[int], Codec]
-    sample_rates: tuple[int, ...] = SAMPLE_RATES
-    default_rate: int = MODEL_RATE
-
-
-FORMATS: dict[str, Format] = {
-    "wav": Format("audio/wav", Wav),
-    "mp3": Format("audio/mpeg", Mp3),
-    "pcm": Format("audio/pcm;rate={rate}", lambda _: Pcm()),
-    # At 8 kHz the two frames that AAC needs are 0.26 s.
-    "aac": Format("audio/mp4", Aac, SAMPLE_RATES[1:]),
-    "opus": Format("audio/ogg", Opus, (8_000, 16_000, 24_000, 48_000)),
-    "flac": Format("audio/flac", Flac),
-    "ulaw": Format("audio/basic", lambda _: Ulaw(), (8_000,), default_rate=8_000),
+CODECS: dict[str, Callable[[int], Codec]] = {
+    "wav": Wav,
+    "mp3": Mp3,
+    "pcm": lambda _: Pcm(),
+    "aac": Aac,
+    "opus": Opus,
+    "flac": Flac,
+    "ulaw": lambda _: Ulaw(),
 }
 
 
@@ -50,8 +30,9 @@ class AudioEncoder:
     Dropping an unfinished encoder frees all that it holds; there is nothing to close.
     """
 
-    def __init__(self, media_type: str, codec: Codec, sample_rate: int) -> None:
-        self.media_type = media_type
+    def __init__(self, format: Format, codec: Codec, sample_rate: int) -> None:
+        self.media_type = format.media_type.format(rate=sample_rate)
+        self.sample_bytes = format.sample_bytes
         self._codec = codec
         self._resampler = Resampler(MODEL_RATE, sample_rate)
 
@@ -77,8 +58,7 @@ def open_encoder(format: str, sample_rate: int | None = None) -> AudioEncoder:
         BadRequest: no such format, or a rate that it does not allow; names what is allowed.
     """
     rate = check_format(format, sample_rate)
-    entry = FORMATS[format]
-    return AudioEncoder(entry.media_type.format(rate=rate), entry.open_codec(rate), rate)
+    return AudioEncoder(FORMATS[format], CODECS[format](rate), rate)
 
 
 def check_format(format: str, sample_rate: int | None = None) -> int:

@@ -10,7 +10,7 @@ from pydantic import Field
 from serve_app.errors import BadRequest, SpeechError
 from serve_app.protocol.requests import (
     UNKNOWN_REQUEST_ID,
-    Format,
+    FormatName,
     Message,
     RequestId,
     SpeechOptions,
@@ -21,15 +21,11 @@ from serve_app.protocol.requests import (
 )
 
 
-def _allowed(option: str) -> str | None:
-    return SpeechOptions.model_fields[option].description
-
-
 class Say(SpeechOptions):
     """Speak a complete text; the one message without a `type`. Raw PCM unless asked otherwise."""
 
     text: Text
-    format: Annotated[Format, Field(description=_allowed("format"))] = "pcm"
+    format: FormatName = "pcm"
 
 
 class TextDelta(SpeechOptions):
@@ -41,7 +37,7 @@ class TextDelta(SpeechOptions):
 
     type: Literal["text_delta"]
     text: Annotated[str, Field(description="a string")]
-    format: Annotated[Format, Field(description=_allowed("format"))] = "pcm"
+    format: FormatName = "pcm"
 
 
 class TextEnd(Message):

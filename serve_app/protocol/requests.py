@@ -7,36 +7,27 @@ what it may hold, never what the client sent.
 import json
 import re
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NoReturn, get_args
+from typing import Annotated, Any, Literal, NoReturn
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from serve_app.errors import BadRequest, NothingToSpeak, RequestStale, SpeechError, TextTooLong
+from serve_app.formats import FORMATS, SAMPLE_RATES
 from serve_app.text.chunker import is_speakable
-
-Format = Literal["wav", "mp3", "pcm", "aac", "opus", "flac", "ulaw"]
-FORMATS: tuple[Format, ...] = get_args(Format)
-
-SAMPLE_RATES = (8000, 16000, 22050, 24000, 44100, 48000)
-DEFAULT_SAMPLE_RATE = 24000
-_NARROWER_RATES: dict[str, tuple[int, ...]] = {
-    "opus": (8000, 16000, 24000, 48000),  # RFC 6716, table 1, as far as it overlaps with ours
-    "ulaw": (8000,),  # telephony, ITU-T G.711
-}
 
 UNKNOWN_REQUEST_ID = "unknown"
 
 _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 
 
-def sample_rates_of(audio_format: str) -> tuple[int, ...]:
-    """The sample rates, in Hz, that a format may be asked in."""
-    return _NARROWER_RATES.get(audio_format, SAMPLE_RATES)
-
-
 def _default_rate(fields: dict[str, Any]) -> int:
-    allowed = sample_rates_of(fields["format"])
-    return DEFAULT_SAMPLE_RATE if DEFAULT_SAMPLE_RATE in allowed else allowed[0]
+    return FORMATS[fields["format"]].default_rate
+
+
+def _known_format(name: str) -> str:
+    if name not in FORMATS:
+        raise ValueError("unknown")
+    return name
 
 
 def whole_characters(text: str) -> str:
@@ -60,6 +51,7 @@ RequestId = Annotated[
     str, Field(max_length=128, description="a string of up to 128 printable characters"), AfterValidator(_printable)
 ]
 Text = Annotated[str, Field(description="a string"), AfterValidator(whole_characters)]
+FormatName = Annotated[str, Field(description=f"one of {', '.join(FORMATS)}"), AfterValidator(_known_format)]
 
 
 class Message(BaseModel):
@@ -81,7 +73,7 @@ class SpeechOptions(Message):
         str | None, Field(min_length=1, max_length=8, description="a language code, such as a for American English")
     ] = None
     speed: Annotated[float, Field(ge=0.25, le=4.0, description="a number from 0.25 to 4.0")] = 1.0
-    format: Annotated[Format, Field(description=f"one of {', '.join(FORMATS)}")] = "wav"
+    format: FormatName = "wav"
     sample_rate: Annotated[
         int,
         Field(description=f"one of {', '.join(map(str, SAMPLE_RATES))}", default_factory=_default_rate),
@@ -94,8 +86,8 @@ class SpeechOptions(Message):
     @classmethod
     def _rate_fits_format(cls, rate: int, info: ValidationInfo) -> int:
         audio_format = info.data.get("format")
-        if audio_format is not None and rate not in sample_rates_of(audio_format):
-            allowed = ", ".join(map(str, sample_rates_of(audio_format)))
+        if audio_format is not None and rate not in FORMATS[audio_format].sample_rates:
+            allowed = ", ".join(map(str, FORMATS[audio_format].sample_rates))
             raise _Refusal(f"sample_rate of {audio_format} must be one of {allowed}")
         return rate
 

@@ -143,7 +143,7 @@ async def _send_events(
     async for data, words in _encoded(encoder, spoken, account):
         if words and request.timestamps:
             await body.write(_event("audio_words", request, seq=seq, words=[word.as_json() for word in words]))
-        for frame in audio_frames(data):
+        for frame in audio_frames(data, encoder.sample_bytes):
             await body.write(_event("audio_chunk", request, seq=seq, data=base64.b64encode(frame).decode()))
             account.sent()
             seq += 1

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope
 from starlette.types import Send as ASGISend
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from serve_app.audio.encoders import open_encoder
+from serve_app.audio.encoders import AudioEncoder, open_encoder
 from serve_app.audio.pcm import slices
 from serve_app.config import LimitSettings
 from serve_app.errors import QueueSaturated
@@ -223,12 +223,14 @@ class Connection:
                     words = [word.as_json() for word in segment.words]
                     self._outbox.put(dump_frame(Words(request_id=request.request_id, words=words)))
                 for samples in slices(segment.samples, segment.sample_rate):
-                    await self._send_audio(encoder.encode(samples), len(samples) / segment.sample_rate, account)
+                    await self._send_audio(
+                        encoder.encode(samples), encoder, len(samples) / segment.sample_rate, account
+                    )
         if account.audio_s:
-            await self._send_audio(encoder.finish(), 0.0, account)
+            await self._send_audio(encoder.finish(), encoder, 0.0, account)
 
-    async def _send_audio(self, data: bytes, duration_s: float, account: Account) -> None:
-        for frame in audio_frames(data):
+    async def _send_audio(self, data: bytes, encoder: AudioEncoder, duration_s: float, account: Account) -> None:
+        for frame in audio_frames(data, encoder.sample_bytes):
             await self._outbox.put_audio(AudioFrame(frame, duration_s * len(frame) / len(data)))
             self._sent_s += duration_s * len(frame) / len(data)
             account.sent()

@@ -12,10 +12,11 @@ import pytest
 import soxr
 
 from serve_app.audio.codecs import mu_law
-from serve_app.audio.encoders import FORMATS, check_format, open_encoder
+from serve_app.audio.encoders import check_format, open_encoder
 from serve_app.audio.pcm import from_s16le, to_s16le
 from serve_app.audio.resample import Resampler
 from serve_app.errors import BadRequest
+from serve_app.formats import FORMATS
 from tests.audio.signals import RATE, cut, voice_like
 from tests.audio.test_mp4 import boxes
 

@@ -11,14 +11,12 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from serve_app.errors import BadRequest, NothingToSpeak, RequestStale, SpeechError, TextTooLong
+from serve_app.formats import FORMATS, SAMPLE_RATES
 from serve_app.protocol.requests import (
-    FORMATS,
-    SAMPLE_RATES,
     RequestLimits,
     SpeechRequest,
     build_request,
     parse_invocation,
-    sample_rates_of,
 )
 
 LIMITS = RequestLimits(max_text_chars=40, max_request_age_s=56.0)
@@ -220,10 +218,10 @@ def test_no_message_repeats_what_the_client_sent_or_shows_python() -> None:
 
 def test_each_format_is_accepted_at_each_of_its_rates_and_at_its_default() -> None:
     for audio_format in FORMATS:
-        assert set(sample_rates_of(audio_format)) <= set(SAMPLE_RATES)
+        assert set(FORMATS[audio_format].sample_rates) <= set(SAMPLE_RATES)
         for sample_rate in SAMPLE_RATES:
             fields = {"text": "Hi.", "format": audio_format, "sample_rate": sample_rate}
-            if sample_rate in sample_rates_of(audio_format):
+            if sample_rate in FORMATS[audio_format].sample_rates:
                 assert parse(fields).sample_rate == sample_rate
             else:
                 with pytest.raises(BadRequest):
