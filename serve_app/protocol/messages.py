@@ -21,6 +21,10 @@ from serve_app.protocol.requests import (
 )
 
 
+def _allowed(option: str) -> str | None:
+    return SpeechOptions.model_fields[option].description
+
+
 class Say(SpeechOptions):
     """Speak a complete text; the one message without a `type`. Raw PCM unless asked otherwise."""
 
