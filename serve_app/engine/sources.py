@@ -25,6 +25,7 @@ HUB_REVISION = "f3ff3571791e39611d31c381e3a41a3af07b4987"
 HUB_MODEL_SHA256 = "496dba118d1a58f5f3db2efc88dbdc216e0483fc89fe6e47ee1f2c53f18ad1e4"
 HUB_VOICES = 54
 HUB_PROBE_S = 4.0
+_HUB_FILES = [CONFIG_FILE, MODEL_FILE, f"{VOICES_FOLDER}/*.pt"]
 
 _OFFICIAL_NAME = re.compile(r"config\.json|kokoro-v1_0\.pth|voices/[A-Za-z0-9][A-Za-z0-9_-]{0,63}\.pt")
 _EXPECTED = f"{CONFIG_FILE}, {MODEL_FILE} and {VOICES_FOLDER}/NAME.pt"
@@ -79,7 +80,15 @@ def hub_cached(hub_cache: Path | None) -> Path | None:
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
-        folder = Path(snapshot_download(HUB_REPO, revision=HUB_REVISION, cache_dir=hub_cache, local_files_only=True))
+        folder = Path(
+            snapshot_download(
+                HUB_REPO,
+                revision=HUB_REVISION,
+                cache_dir=hub_cache,
+                allow_patterns=_HUB_FILES,
+                local_files_only=True,
+            )
+        )
     except (LocalEntryNotFoundError, OSError):
         return None
     voices = sum(1 for _ in folder.glob(f"{VOICES_FOLDER}/*.pt"))
@@ -120,7 +129,7 @@ def _download_hub(hub_cache: Path | None) -> Path:
                 HUB_REPO,
                 revision=HUB_REVISION,
                 cache_dir=hub_cache,
-                allow_patterns=[CONFIG_FILE, MODEL_FILE, f"{VOICES_FOLDER}/*.pt"],
+                allow_patterns=_HUB_FILES,
             )
         )
     except Exception as exc:  # the hub's client passes on its HTTP library's errors
