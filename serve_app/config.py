@@ -117,7 +117,17 @@ class Settings(_Section):
     limits: LimitSettings = LimitSettings()
     gateway: DeploymentSettings = DeploymentSettings(max_ongoing_requests=1000)
     chunker: DeploymentSettings = DeploymentSettings()
-    kokoro: DeploymentSettings = DeploymentSettings(num_cpus=1, max_ongoing_requests=256)
+    kokoro: DeploymentSettings = DeploymentSettings(num_cpus=1, max_ongoing_requests=1000)
+
+    @model_validator(mode="after")
+    def _refuses_before_ray_queues(self) -> "Settings":
+        # Past its own limit Ray Serve queues in silence, /ping included; ours answers 503 at once.
+        ours = self.limits.max_sessions + self.limits.max_requests
+        if ours >= self.gateway.max_ongoing_requests:
+            raise ValueError(
+                f"gateway.max_ongoing_requests must be above limits.max_sessions + limits.max_requests, {ours}"
+            )
+        return self
 
 
 def load_settings(args: Mapping[str, Any] | None = None, environ: Mapping[str, str] = os.environ) -> Settings:

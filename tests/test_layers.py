@@ -13,6 +13,7 @@ LAYERS: dict[str, set[str]] = {
     "serve_app/errors.py": set(),
     "serve_app/formats.py": set(),
     "serve_app/metrics.py": set(),
+    "serve_app/ray_environment.py": set(),
     "serve_app/config.py": {"pydantic", "yaml"},
     "serve_app/text": {"misaki", "spacy", "phonemizer", "espeakng_loader", "serve_app.errors", "serve_app.config"},
     "serve_app/text/chunker.py": set(),

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
+from serve_app.errors import SpeechError
 from serve_app.text.pieces import Piece
 
 
@@ -24,9 +25,13 @@ class Chunker:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="front-end")
         self._front_end = self._thread.submit(load).result()
 
-    async def pieces(self, sentence: str, lang: str) -> list[Piece]:
-        """Raises UnsupportedLanguage. Cancelling drops a sentence that has not begun."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._front_end.pieces, sentence, lang)
+    async def pieces(self, sentence: str, lang: str) -> list[Piece] | SpeechError:
+        """The pieces, or UnsupportedLanguage as an answer. Cancelling drops a sentence that has not begun."""
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._thread, self._front_end.pieces, sentence, lang)
+        except SpeechError as error:
+            return error
 
     async def languages(self) -> tuple[str, ...]:
         """Codes of the languages whose front end is installed."""

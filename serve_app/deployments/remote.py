@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, cast
 
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import RayActorError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle, DeploymentResponse
 
@@ -40,17 +40,16 @@ class RemotePhonemizer:
 
 
 async def _result(response: DeploymentResponse) -> Any:
-    """Await a call; its failures become ours, and cancelling the await cancels the call."""
+    """Await a call. A refusal among the answers is raised, Ray's failures become ours, cancelling cancels the call."""
     try:
-        return await response
+        result = await response
     except asyncio.CancelledError:
-        response.cancel()
-        raise
-    except RayTaskError as exc:
-        if isinstance(exc.cause, SpeechError):
-            raise exc.cause from None
+        response.cancel()  # not every transport passes the cancellation of an await on
         raise
     except BackPressureError as exc:
         raise QueueSaturated("every replica's queue is full; retry later") from exc
     except (RayActorError, DeploymentUnavailableError) as exc:
         raise EngineUnavailable("a replica went away while it worked on this; retry") from exc
+    if isinstance(result, SpeechError):
+        raise result
+    return result

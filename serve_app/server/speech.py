@@ -13,10 +13,13 @@ from typing import Protocol
 from serve_app.audio.pcm import Samples
 from serve_app.audio.seams import SeamJoiner
 from serve_app.engine.types import AudioChunk, Engine, EngineInfo, Segment
-from serve_app.errors import UnknownVoice
+from serve_app.errors import EngineUnavailable, UnknownVoice
 from serve_app.metrics import DROPPED_SYMBOLS, Recorder
 from serve_app.protocol.requests import SpeechRequest
 from serve_app.text.pieces import Piece
+
+READY_WITHIN_S = 1.0
+"""How long an engine that never answered before may take to; past it a request is refused, not left hanging."""
 
 
 class Phonemizer(Protocol):
@@ -91,7 +94,11 @@ class Speech:
     async def check(self, request: SpeechRequest) -> None:
         """Refuse before anything is spoken. Raises UnknownVoice, EngineUnavailable."""
         if self._info is None:
-            self._info = await self._engine.info()
+            try:
+                async with asyncio.timeout(READY_WITHIN_S):
+                    self._info = await self._engine.info()
+            except TimeoutError as exc:
+                raise EngineUnavailable("the speech engine does not answer; it may be starting") from exc
         if request.voice not in self._info.voices:
             raise UnknownVoice.among(request.voice, self._info.voices)
 

@@ -1,0 +1,30 @@
+"""Ray's switches for this product, set before Ray reads them.
+
+Ray reads them when it is imported or started, which under `serve run` is before any code of the application. So the
+package installs a .pth file that imports this module at the start of every interpreter of its environment (the
+processes that Ray starts inherit the values). What is already set in the environment wins.
+"""
+
+import os
+
+DEFAULTS = {
+    # Else Ray, started by `uv run`, packs the working folder and builds a second environment for its workers.
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+    # HAProxy in front of the replicas' own servers, and their code on the replica's own loop: the fastest way to the
+    # first audio (docs/benchmarks.md), and the only one in which a client that reads slowly slows its session.
+    "RAY_SERVE_ENABLE_HA_PROXY": "1",
+    "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
+    # The throughput mode hides logs and writes them a thousand lines at a time; there is one line an utterance.
+    "RAY_SERVE_LOG_TO_STDERR": "1",
+    "RAY_SERVE_REQUEST_PATH_LOG_BUFFER_SIZE": "1",
+    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "serve_app.deployments.proxy.middlewares",
+    # A replica that stops waits for its own requests anyhow; the extra 30 s are for load balancers outside.
+    "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0",
+    # A segment's audio is one message: 13 MB for the longest one at the slowest speed.
+    "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": str(64 << 20),
+    # Audio does not go through the object store; this fits beside Docker's 64 MB /dev/shm and a small machine.
+    "RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES": str(128 << 20),
+}
+
+for _name, _value in DEFAULTS.items():
+    os.environ.setdefault(_name, _value)
