@@ -18,6 +18,8 @@ DEFAULTS = {
     "RAY_SERVE_LOG_TO_STDERR": "1",
     "RAY_SERVE_REQUEST_PATH_LOG_BUFFER_SIZE": "1",
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "serve_app.deployments.proxy.middlewares",
+    # Ray's workers yield to everything else on the machine otherwise (nice 15); these ones have a listener waiting.
+    "RAY_worker_niceness": "0",
     # A replica that stops waits for its own requests anyhow; the extra 30 s are for load balancers outside.
     "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0",
     # A segment's audio is one message: 13 MB for the longest one at the slowest speed.
