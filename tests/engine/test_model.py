@@ -1,0 +1,115 @@
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from serve_app.config import EngineSettings
+from serve_app.engine.checkpoint import model_config
+from serve_app.engine.engine import WARMUP_PHONEME_IDS
+from serve_app.engine.model import Synthesizer, available_cores, hop_samples
+from serve_app.engine.types import Segment
+from serve_app.engine.voices import VoiceStore
+from serve_app.errors import Internal, UnknownVoice
+
+HELLO_THERE = Segment("s", "r", 0, WARMUP_PHONEME_IDS, "af_heart")
+
+
+class Scripted(torch.nn.Module):
+    """Stands in for KModel: gives out what the test wants and notes what it was given."""
+
+    def __init__(self, audio: torch.Tensor, durations: torch.Tensor) -> None:
+        super().__init__()
+        self.decoder = SimpleNamespace(
+            generator=SimpleNamespace(m_source=SimpleNamespace(l_sin_gen=SimpleNamespace(sampling_rate=24_000)))
+        )
+        self.answer = audio, durations
+        self.asked: list[tuple[list[list[int]], float, float]] = []
+
+    def forward_with_tokens(
+        self, ids: torch.Tensor, style: torch.Tensor, speed: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        assert torch.is_inference_mode_enabled()
+        assert style.shape == (1, 256)
+        self.asked.append((ids.tolist(), float(style[0, 0]), speed))
+        return self.answer
+
+
+def scripted(audio: torch.Tensor, durations: torch.Tensor, threads: int | None = None) -> tuple[Scripted, Synthesizer]:
+    model = Scripted(audio, durations)
+    rows = torch.arange(510.0)[:, None, None].expand(510, 1, 256)
+    settings = EngineSettings(device="cpu", threads=threads)
+    return model, Synthesizer(model, VoiceStore({"v": rows}), settings, "scripted")
+
+
+def test_the_pass_gets_padded_ids_and_the_style_row_of_the_phoneme_count() -> None:
+    model, synthesizer = scripted(torch.ones(3000), torch.ones(5, dtype=torch.int64))
+    (chunk,) = synthesizer.synthesize([Segment("s", "r", 0, (7, 8, 9), "v", speed=1.5)])
+    assert model.asked == [([[0, 7, 8, 9, 0]], 2.0, 1.5)]
+    assert (chunk.sample_rate, chunk.hop_samples, chunk.duration_frames.tolist()) == (24_000, 600, [1] * 5)
+
+
+@pytest.mark.parametrize(
+    ("audio", "reason"),
+    [
+        (torch.zeros(3000), "no audio"),
+        (torch.full((3000,), torch.nan), "no audio"),
+        (torch.cat([torch.ones(2999), torch.tensor([torch.inf])]), "no audio"),
+        (torch.zeros(0), "wrong length"),
+        (torch.ones(2400), "wrong length"),
+    ],
+)
+def test_silence_and_damaged_audio_are_errors(audio: torch.Tensor, reason: str) -> None:
+    _, synthesizer = scripted(audio, torch.ones(5, dtype=torch.int64))
+    with pytest.raises(Internal, match=reason):
+        synthesizer.synthesize([Segment("s", "r", 0, (7, 8, 9), "v")])
+
+
+def test_a_voice_or_symbol_that_the_model_lacks_is_refused_before_the_pass() -> None:
+    _, synthesizer = scripted(torch.ones(3000), torch.ones(5, dtype=torch.int64))
+    synthesizer.check(Segment("s", "r", 0, (177,), "v"))
+    with pytest.raises(UnknownVoice):
+        synthesizer.check(Segment("s", "r", 0, (1,), "w"))
+    with pytest.raises(Internal):
+        synthesizer.check(Segment("s", "r", 0, (178,), "v"))
+
+
+def test_the_hop_follows_from_the_model_s_configuration() -> None:
+    assert hop_samples(model_config()["istftnet"]) == 600
+    assert hop_samples({"upsample_rates": [4, 2], "gen_istft_hop_size": 5}) == 80
+
+
+def test_hello_there_has_the_published_length(synthesizer: Synthesizer) -> None:
+    (chunk,) = synthesizer.synthesize([HELLO_THERE])
+    assert 2 * len(chunk.samples) == {"packaged int8": 74_400}.get(synthesizer.info.weights, 73_200)
+
+
+def test_segments_of_one_batch_come_out_as_if_alone(synthesizer: Synthesizer) -> None:
+    other = Segment("t", "r", 3, WARMUP_PHONEME_IDS[:5], "am_adam", speed=2.0)
+    both = synthesizer.synthesize([HELLO_THERE, other])
+    alone = [*synthesizer.synthesize([other]), *synthesizer.synthesize([HELLO_THERE])][::-1]
+    for batched, single in zip(both, alone, strict=True):
+        assert np.array_equal(batched.duration_frames, single.duration_frames)
+        assert np.array_equal(batched.samples, single.samples)
+
+
+def test_one_phoneme_can_be_spoken(synthesizer: Synthesizer) -> None:
+    (chunk,) = synthesizer.synthesize([Segment("s", "r", 0, WARMUP_PHONEME_IDS[1:2], "af_heart")])
+    assert chunk.duration_frames.shape == (3,)
+
+
+def test_the_thread_that_speaks_computes_on_as_many_cores_as_set() -> None:
+    """torch.get_num_threads() is no witness: it tells the process's wish, OpenMP what the calling thread will do."""
+    threads = available_cores() + 1
+    synthesizer = scripted(torch.ones(0), torch.ones(0), threads=threads)[1]
+    seen: list[str] = []
+
+    def speak() -> None:
+        synthesizer.synthesize([])
+        seen.extend(torch.__config__.parallel_info().splitlines())
+
+    thread = threading.Thread(target=speak)
+    thread.start()
+    thread.join()
+    assert f"omp_get_max_threads() : {threads}" in [line.strip() for line in seen]
