@@ -20,6 +20,7 @@ LANGUAGES = tuple(_LANGUAGES)
 # phonemizer wants at least one mark to split at, and would split "3.14"; clauses are split here, so it gets one that
 # no text holds.
 _NO_MARKS = "\n"
+_CLAUSE_WORDS = 50  # espeak-ng drops words of clauses with some hundreds
 _MARKS = re.compile(r'[;:,.!?—…“”"()]+(?![^\W_])|(?<![^\W_])[;:,.!?—…“”"()]+')
 
 
@@ -76,7 +77,11 @@ class EspeakLanguage:
                 else:
                     if not clause:
                         parts.append((index, gap))
-                    clause += [(index, core) for core in text.split()]
+                    for core in text.split():
+                        clause.append((index, core))
+                        if len(clause) == _CLAUSE_WORDS:
+                            parts += [*self._clause(clause), (index, " ")]
+                            clause = []
                 gap = ""
         return parts + self._clause(clause)
 

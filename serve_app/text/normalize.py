@@ -30,6 +30,7 @@ INLINE = re.compile(r"\[([^\[\]\s](?:[^\[\]]*[^\[\]\s])?)\]\((/[^()/]+/|#[^()#]*
 """misaki's markup: a pronunciation, a stress or a way to read a number, for the text in brackets."""
 
 ENGLISH = frozenset("ab")
+EAST_ASIAN = frozenset("jz")  # no blanks to split at, and phonemizers that know their own punctuation
 
 
 def normalize(sentence: str, lang: str) -> list[Word]:
@@ -40,9 +41,12 @@ def normalize(sentence: str, lang: str) -> list[Word]:
             and the like; the phonemizers of the other languages know their own, so those are only cleaned.
     """
     english = lang in ENGLISH
-    written = list(_words(_without_markup(_clean(sentence, lang), keep_inline=english)))
+    text = _RUN.sub(r"\1\1\1", _clean(sentence, lang))
+    written = list(_words(_without_markup(text, keep_inline=english)))
     if english:
         spoken = speak_english([_modern(word) for word in written], british=lang == "b", verbatim=INLINE)
+    elif lang in EAST_ASIAN:
+        return [Word(word, _without_pictures(word)) for word in written]
     else:
         spoken = [_speak_other(_modern(word), lang) for word in written]
     return [Word(INLINE.sub(r"\1", word), " ".join(_bounded(said))) for word, said in zip(written, spoken, strict=True)]
@@ -50,6 +54,7 @@ def normalize(sentence: str, lang: str) -> list[Word]:
 
 # --- The whole text: characters and markup ---
 
+_RUN = re.compile(r"([^\w\s])\1{3,}")  # a rule drawn with dashes, or thousands of brackets: time for nothing
 _JOINERS = "\u200c\u200d"  # they decide how Hindi consonants join; elsewhere they only glue emoji
 _DROPPED_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 
@@ -124,7 +129,7 @@ def _without_markup(text: str, *, keep_inline: bool) -> str:
 def _apart(inline: re.Match[str]) -> str:
     """A letter that touches an inline form would be read as a part of it."""
     before, after = inline.string[: inline.start()][-1:], inline.string[inline.end() :][:1]
-    return f"{' ' if before.isalnum() else ''}{inline[0]}{' ' if after.isalnum() else ''}"
+    return f"{' ' if before.isalnum() else ''}{inline[0]}{' ' if after.isalnum() or after == '[' else ''}"
 
 
 def _around_inline(text: str, keep_inline: bool) -> Iterator[str]:
@@ -173,15 +178,15 @@ _COMPATIBLE = ((0xFB00, 0xFB06), (0xFF01, 0xFF5E), (0x1D400, 0x1D7FF), (0x2160, 
 
 
 def _modern(word: str) -> str:
-    if word.isascii():
-        return word
-    word = word.translate(_QUOTES)
-    word = "".join(_plain(character) for character in word)
+    if not word.isascii():
+        word = "".join(_plain(character) for character in word.translate(_QUOTES))
     return _APOSTROPHE.sub("'", word)
 
 
 def _plain(character: str) -> str:
     code = ord(character)
+    if character.isdecimal():
+        return str(unicodedata.decimal(character))
     if code < 0x2160 or not any(first <= code <= last for first, last in _COMPATIBLE):
         return character
     return unicodedata.normalize("NFKC", character)
@@ -198,19 +203,22 @@ def _speak_other(word: str, lang: str) -> str:
         return f"{lead}{speak_url(core, lang)}{trail}"
     if word in ("-", "–", "--"):
         return "—"
-    word = "".join(
+    return _without_pictures(word).translate(_SILENT)
+
+
+def _without_pictures(word: str) -> str:
+    return "".join(
         character
         for character in word
         if unicodedata.category(character) not in _SILENT_CATEGORIES or character in _SPOKEN_SIGNS
     )
-    return word.translate(_SILENT)
 
 
 # --- What a phonemizer can take at once ---
 
 _MAX_LETTERS = 40  # espeak-ng cuts the phonemes of longer words
 _MAX_LETTERS_UNSPACED = 8  # scripts without blanks, which espeak-ng names letter by letter in many phonemes
-_MAX_PARTS = 12  # misaki tries all ranges of the parts of a word: its time grows with the fourth power
+_MAX_PARTS = 8  # misaki tries all ranges of the parts of a word: its time grows with the fourth power
 _UNSPACED = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )

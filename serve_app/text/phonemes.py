@@ -19,7 +19,7 @@ from serve_app.text.split import Part, split
 
 log = logging.getLogger(__name__)
 
-LANGUAGES = "abefhijpz"
+LANGUAGES = frozenset("abefhijpz")
 
 _PACKAGES = {
     **dict.fromkeys(
@@ -77,6 +77,8 @@ class FrontEnd:
         if phonemizer is None:
             raise UnsupportedLanguage(_refusal(lang, self.languages))
         words = normalize(sentence, lang)
+        if not any(any(map(str.isalnum, word.spoken)) for word in words):
+            return []
         return split(phonemizer.parts(words), [word.written for word in words])
 
 

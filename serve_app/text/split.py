@@ -91,15 +91,19 @@ def _spans(
     """A word that a cut divides belongs to the piece in which it begins."""
     ranges: dict[int, tuple[int, int]] = {}
     for at in range(start, end):
-        if symbols[at] == SPACE or symbols[at] in PUNCTUATION or owners[at] < 0:
+        if owners[at] < 0 or not _is_of_word(symbols[at]):
             continue
         first, _ = ranges.get(owners[at], (at, at))
         ranges[owners[at]] = (first, at + 1)
     if ranges:
         owner = next(iter(ranges))
-        if any(is_sound(symbols[at]) for at in range(bisect_left(owners, owner), start)):
+        if any(_is_of_word(symbols[at]) for at in range(bisect_left(owners, owner), start)):
             del ranges[owner]
     return tuple(WordSpan(words[owner], first - start, last - start) for owner, (first, last) in ranges.items())
+
+
+def _is_of_word(symbol: str) -> bool:
+    return symbol != SPACE and symbol not in PUNCTUATION
 
 
 def _ranges(symbols: Sequence[str], owners: Sequence[int], limit: int) -> list[tuple[int, int, bool]]:
@@ -178,7 +182,11 @@ def _bridge(cuts: list[_Cut], symbols: Sequence[str], end: int, limit: int) -> N
     since = cuts[-1].start
     if end - since <= limit:
         return
-    for at in range(since + _HARD_STRIDE, end, _HARD_STRIDE):
-        while at > cuts[-1].start + 1 and (symbols[at] in LENGTHENERS or symbols[at - 1] in STRESSES):
-            at -= 1
-        cuts.append(_Cut(at, at, _HARD))
+    stride = min(_HARD_STRIDE, limit // 2)
+    for at in range(since + stride, end, stride):
+        apart = next((back for back in range(at, at - stride // 2, -1) if not _clings(symbols, back)), at)
+        cuts.append(_Cut(apart, apart, _HARD))
+
+
+def _clings(symbols: Sequence[str], at: int) -> bool:
+    return symbols[at] in LENGTHENERS or symbols[at - 1] in STRESSES

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 
 # --- Addresses (every language) ---
 
-_TOP_LEVEL = "com org net io ai dev app edu gov mil int info biz co me tv uk us de fr es it eu ca au in jp cn br ch nl"
+# Without those that are English words: "done.It" is a missing blank.
+_TOP_LEVEL = "com org net io ai dev app edu gov mil info biz co tv uk de fr eu ca au jp cn br ch nl"
 _EXTENSIONS = (
     "md yaml yml json py js jsx ts tsx txt csv pdf html css sh toml png jpg jpeg gif svg mp3 mp4 wav zip gz tar exe xml"
     " log ini cfg go rs java cpp ipynb docx xlsx pptx sql env lock"
@@ -47,7 +48,7 @@ def speak_url(address: str, lang: str) -> str:
 # --- English ---
 
 _NUM = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+"
-_NUMBER = re.compile(rf"(?:{_NUM})")
+_NUMBER = re.compile(rf"[-−–+±]?(?:{_NUM})")
 _SIGNS = {
     "-": "minus ", "−": "minus ", "–": "minus ", "+": "plus ", "±": "plus or minus ", "~": "about ", "≈": "about ",
     "∼": "about ", "<": "less than ", ">": "more than ", "≤": "at most ", "≥": "at least ", "": "",
@@ -105,31 +106,32 @@ _UNITS = {
     "¢": "cent", "%": "percent/percent", "‰": "per mille/per mille",
     "M": "million/million", "bn": "billion/billion",
 }  # fmt: skip
+_UNITS |= {unit.replace("µ", "μ"): name for unit, name in _UNITS.items()}  # the sign, and the Greek letter
 _ATTACHED_ONLY = frozenset({"L", "l", "J", "M", "V", "W", "mi", "cal"})  # as words of their own: names, notes, initials
 _UNIT = "|".join(re.escape(unit) for unit in sorted(_UNITS, key=len, reverse=True))
 _PER = {
     "s": "second", "sec": "second", "min": "minute", "h": "hour", "hr": "hour", "hour": "hour", "d": "day",
-    "day": "day", "wk": "week", "week": "week", "mo": "month", "month": "month", "yr": "year", "year": "year", "kg": "kilogram",
-    "lb": "pound", "km": "kilometer", "L": "liter", "GB": "gigabyte", "MB": "megabyte", "user": "user",
-    "person": "person",
+    "day": "day", "wk": "week", "week": "week", "mo": "month", "month": "month", "yr": "year", "year": "year",
+    "kg": "kilogram", "lb": "pound", "km": "kilometer", "L": "liter", "GB": "gigabyte", "MB": "megabyte",
+    "user": "user", "person": "person",
 }  # fmt: skip
 _PER_UNIT = rf"(?:/(?P<per>{'|'.join(sorted(_PER, key=len, reverse=True))}))?"
 
 _MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
            "December")  # fmt: skip
 _FRACTIONS = {2: ("half", "halves"), 3: ("third", "thirds"), 4: ("quarter", "quarters"), 5: ("fifth", "fifths"),
-              6: ("sixth", "sixths"), 7: ("seventh", "sevenths"), 8: ("eighth", "eighths"), 9: ("ninth", "ninths"),
-              10: ("tenth", "tenths")}  # fmt: skip
+              6: ("sixth", "sixths"), 7: ("seventh", "sevenths"), 8: ("eighth", "eighths"),
+              9: ("ninth", "ninths")}  # fmt: skip
 _VULGAR = {
     "½": (1, 2), "⅓": (1, 3), "⅔": (2, 3), "¼": (1, 4), "¾": (3, 4), "⅕": (1, 5), "⅖": (2, 5), "⅗": (3, 5), "⅘": (4, 5),
     "⅙": (1, 6), "⅚": (5, 6), "⅐": (1, 7), "⅛": (1, 8), "⅜": (3, 8), "⅝": (5, 8), "⅞": (7, 8), "⅑": (1, 9),
-    "⅒": (1, 10),
-}  # fmt: skip
+    }  # fmt: skip
 
 _ALONE = {
     "-": "—", "–": "—", "--": "—", "---": "—", "−": "minus", "<": "less than", ">": "greater than", "=": "equals",
     "==": "equals", "vs": "versus", "vs.": "versus", "w/": "with", "w/o": "without", "$": "dollars", "£": "pounds",
-    "€": "euros", "¥": "yen", "₹": "rupees", "C#": "C sharp", "F#": "F sharp", "#": "number", "'n'": "and",
+    "€": "euros", "¥": "yen", "₹": "rupees", "C#": "C sharp", "F#": "F sharp", "#": "number",
+    "'n'": "and", "’n’": "and", "‘n’": "and",
     "\\": "backslash", "°": "degrees",
 }  # fmt: skip
 _OPERATORS = {
@@ -139,9 +141,11 @@ _OPERATORS = {
     "±": "plus or minus",
     "∞": "infinity", "√": "square root of", "∑": "sum", "∆": "delta", "°": "degrees", "§": "section", "©": "copyright",
     "№": "number", "‰": "per mille", "℃": "degrees Celsius", "℉": "degrees Fahrenheit", "Ω": "ohm", "½": "half",
-    "¢": "cents", "−": "minus", "…": "…", **{sign: names[1] for sign, names in _CURRENCIES.items()},
+    "¢": "cents", "−": "minus", **{sign: names[1] for sign, names in _CURRENCIES.items()},
 }  # fmt: skip
 _OPERATOR = re.compile("|".join(re.escape(sign) for sign in sorted(_OPERATORS, key=len, reverse=True)))
+_HALVES_OF_DAY = frozenset({"am", "pm", "a.m", "p.m"})
+_FULL_HOUR = re.compile(r"(\d{1,2}):00")
 _NUMBER_WORDS = {"No.": "number", "no.": "number", "Nos.": "numbers", "nos.": "numbers"}
 _INCHES = re.compile(r"^(\d{1,2})['′’](\d{1,2})(?:[\"”]|'')")  # that quotation mark closes nothing
 _TIMES = re.compile(r"(?<=\d)\*(?=\d)")
@@ -205,6 +209,8 @@ def _in_context(word: str, core: str, before: tuple[str, str, str], after: tuple
         return _unit_name(core, before[1])
     if number_before and (vulgar := _simple_fraction(core)) and before[1].isdecimal():
         return f"and {vulgar}"
+    if after[1].lower() in _HALVES_OF_DAY and (hour := _FULL_HOUR.fullmatch(word)):
+        return str(int(hour[1]))
     if word in ("*", "x") and number_before and _NUMBER.fullmatch(after[1]):
         return "times"
     if word in ("-", "–") and number_before and _NUMBER.fullmatch(after[1]):
@@ -284,6 +290,8 @@ def _say_signed(match: re.Match[str], british: bool) -> str:
 def _say_range(match: re.Match[str], british: bool) -> str:
     rest = match["to"] + match["rest"]
     said = _by_rule(rest, british)
+    if match["from"] == match["to"]:  # fifty-fifty
+        return f"{match['from']} {rest if said is None else said}"
     return f"{_decimal(match['from'])} to {rest if said is None else said}"
 
 
@@ -291,7 +299,7 @@ def _say_range(match: re.Match[str], british: bool) -> str:
 
 _AMOUNT = re.compile(
     rf"(?P<sign>{_SIGN})(?:(?P<country>{'|'.join(sorted(_COUNTRIES, key=len, reverse=True))})(?=\$))?"
-    rf"(?P<currency>{_CURRENCY_SIGN})(?P<inner>[-−]?)(?P<number>{_NUM})(?P<magnitude>{_MAGNITUDE})?{_PER_UNIT}"
+    rf"(?P<currency>{_CURRENCY_SIGN})(?P<inner>[-−]?)(?P<number>{_NUM})(?:(?P<magnitude>{_MAGNITUDE})(?![^\W\d_]))?{_PER_UNIT}"
 )
 _AMOUNT_RANGE = re.compile(
     rf"(?P<currency>{_CURRENCY_SIGN})(?P<from>{_NUM})[-–—]{_CURRENCY_SIGN}?(?P<to>(?:{_NUM})(?:{_MAGNITUDE})?)"
@@ -430,7 +438,7 @@ _RULES: tuple[tuple[re.Pattern[str], _Rule], ...] = tuple(
         ),
         (r"\+\d{7,15}", lambda match, _: f"plus {_digits(match[0])}"),
         (r"(?P<v>)(?P<numbers>\d+(?:\.\d+){2,})(?P<rest>(?:-?[^\W\d_]+\d*)?)", _say_version),
-        (r"(?P<v>[vV]\.?)(?P<numbers>\d+(?:\.\d+)*)(?P<rest>(?:-?[^\W\d_]+\d*)?)", _say_version),
+        (r"(?P<v>[vV]\.?(?=\d+\.)|v)(?P<numbers>\d+(?:\.\d+)*)(?P<rest>(?:-?[^\W\d_]+\d*)?)", _say_version),
         (URL, lambda match, _: speak_url(match[0], "a")),
         (_AMOUNT, _say_amount),
         (_AMOUNT_RANGE, _say_amount_range),
@@ -438,7 +446,7 @@ _RULES: tuple[tuple[re.Pattern[str], _Rule], ...] = tuple(
         (rf"(?P<whole>\d*)(?P<fraction>[{''.join(_VULGAR)}])", _say_fraction),
         (r"(?P<whole>)(?P<fraction>\d{1,2}[/⁄]\d{1,2})", _say_fraction),
         (rf"(?P<sign>{_SIGN})(?P<number>{_NUM})-?(?P<unit>{_UNIT}){_PER_UNIT}", _say_unit),
-        (rf"(?P<from>{_NUM})[-–—](?P<to>{_NUM})(?P<rest>[^\d,.–—-]*)", _say_range),
+        (rf"(?P<from>{_NUM})%?[-–—](?P<to>{_NUM})(?P<rest>[^\d,.–—-]*)", _say_range),
         (rf"({_NUM})[x×]({_NUM})", lambda match, _: f"{_decimal(match[1])} by {_decimal(match[2])}"),
         (r"(?P<feet>\d{1,3})['′’](?P<inches>\d{1,2})?(?:[\"″”]|'')?", _say_feet),
         (r"([^\W\d_]+|\d+)([²³])", _say_power),
@@ -461,6 +469,7 @@ def _plain(text: str) -> str:
     if text.isascii() and text.isalpha():
         return text
     text = _ELIDED.sub("", _DECADE.sub("'", text))
+    text = _AMOUNT.sub(lambda amount: _say_amount(amount, False), text)
     text = _TIMES.sub(" times ", text)
     text = _OPERATOR.sub(lambda sign: f" {_OPERATORS[sign[0]]} ", text)
     text = text.translate(_OPENING).translate(_CLOSING)
@@ -468,10 +477,8 @@ def _plain(text: str) -> str:
 
 
 def _plain_character(character: str) -> str:
-    if character in _KEPT_SIGNS or character.isalpha():
+    if character in _KEPT_SIGNS or character.isalpha() or character.isdecimal():
         return character
-    if character.isdecimal():
-        return str(unicodedata.decimal(character))
     if unicodedata.category(character) in ("Mn", "Mc"):
         return character
     value = unicodedata.numeric(character, None)
