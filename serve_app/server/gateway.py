@@ -11,7 +11,9 @@ from starlette.routing import Route, WebSocketRoute
 
 from serve_app.config import LimitSettings
 from serve_app.metrics import Recorder
+from serve_app.protocol.requests import RequestLimits
 from serve_app.server import invocations, websocket
+from serve_app.server.answers import Answers
 from serve_app.server.invocations import Invocations
 from serve_app.server.ping import Ping
 from serve_app.server.speech import Speech
@@ -21,6 +23,8 @@ from serve_app.server.websocket import BidirectionalStream
 def create_app(speech: Speech, limits: LimitSettings, recorder: Recorder) -> Starlette:
     """Build the application of one gateway replica."""
     stream = BidirectionalStream(speech, limits, recorder)
+    answers = Answers(speech, limits, recorder)
+    request_limits = RequestLimits(limits.max_text_chars, limits.max_request_age_s)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -30,7 +34,7 @@ def create_app(speech: Speech, limits: LimitSettings, recorder: Recorder) -> Sta
     return Starlette(
         routes=[
             Route("/ping", Ping(speech), methods=["GET"]),
-            Route(invocations.ROUTE, Invocations(speech, limits, recorder), methods=["POST"]),
+            Route(invocations.ROUTE, Invocations(answers, request_limits), methods=["POST"]),
             WebSocketRoute(websocket.ROUTE, stream),
         ],
         exception_handlers={HTTPException: _http_error},
