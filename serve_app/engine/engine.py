@@ -147,8 +147,7 @@ class KokoroEngine:
         return job
 
     def _drop(self, job: _Job) -> None:
-        # Does nothing after the job's end. While it runs its future is past cancelling, and nobody reads it.
-        job.outcome.cancel()
+        # Nothing to do after the job's end, nor while it runs: it can't be stopped, and nobody reads its future.
         with self._changed:
             waited = self._waiting.pop(job.pending, None)
         if waited is not None:
