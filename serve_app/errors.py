@@ -23,6 +23,7 @@ class SpeechError(Exception):
         super().__init__(message)
         self.message = message
         self.request_id = "unknown"  # of the refused request, where it could be read
+        self.field: str | None = None  # of the request, where one is to blame
 
 
 class BadRequest(SpeechError):
@@ -45,6 +46,12 @@ class UnknownVoice(SpeechError):
         near = get_close_matches(voice, names, n=5, cutoff=0.5)
         hint = f"did you mean {', '.join(near)}?" if near else f"known voices include {', '.join(names[:8])}"
         return cls(f"unknown voice {voice[:64]!a}; {hint}")
+
+
+class UnknownModel(SpeechError):
+    """On the OpenAI routes, whose clients name a model."""
+
+    code, http_status = "model_not_found", 404
 
 
 class UnsupportedLanguage(SpeechError):
@@ -83,6 +90,7 @@ TABLE: tuple[type[SpeechError], ...] = (
     BadRequest,
     NothingToSpeak,
     UnknownVoice,
+    UnknownModel,
     UnsupportedLanguage,
     RequestStale,
     TextTooLong,

@@ -206,7 +206,9 @@ def validate[M: Message](model: type[M], fields: dict[str, Any]) -> M:
     try:
         return model.model_validate(fields)
     except ValidationError as exc:
-        raise BadRequest(_sentences(model, exc)) from exc
+        refusal = BadRequest(_sentences(model, exc))
+        refusal.field = str(exc.errors(include_input=False, include_url=False)[0]["loc"][0])
+        raise refusal from exc
 
 
 def _refuse_constant(name: str) -> NoReturn:

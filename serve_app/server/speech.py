@@ -91,16 +91,21 @@ class Speech:
         """Ask every part whether it can work now. Raises EngineUnavailable."""
         self._info, _ = await asyncio.gather(self._engine.info(), self._phonemizer.languages())
 
-    async def check(self, request: SpeechRequest) -> None:
-        """Refuse before anything is spoken. Raises UnknownVoice, EngineUnavailable."""
+    async def voices(self) -> tuple[str, ...]:
+        """Ids of the loaded voices. Raises EngineUnavailable."""
         if self._info is None:
             try:
                 async with asyncio.timeout(READY_WITHIN_S):
                     self._info = await self._engine.info()
             except TimeoutError as exc:
                 raise EngineUnavailable("the speech engine does not answer; it may be starting") from exc
-        if request.voice not in self._info.voices:
-            raise UnknownVoice.among(request.voice, self._info.voices)
+        return self._info.voices
+
+    async def check(self, request: SpeechRequest) -> None:
+        """Refuse before anything is spoken. Raises UnknownVoice, EngineUnavailable."""
+        voices = await self.voices()
+        if request.voice not in voices:
+            raise UnknownVoice.among(request.voice, voices)
 
     async def speak(
         self, request: SpeechRequest, sentences: AsyncIterable[str], *, session_id: str
