@@ -1,6 +1,5 @@
 """From phonemes to pieces: symbols to ids, and a line that is too long cut where a speaker would breathe."""
 
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -47,17 +46,24 @@ def split(parts: Iterable[Part], words: Sequence[str], limit: int = MAX_PHONEMES
     """
     symbols, owners, dropped = _flatten(parts)
     pieces: list[Piece] = []
+    last_named = -1
     for start, end, continues in _ranges(symbols, owners, limit):
         if not any(is_sound(symbol) for symbol in symbols[start:end]):
             continue
+        ranges = _word_ranges(symbols, owners, start, end)
         pieces.append(
             Piece(
                 phoneme_ids=tuple(VOCAB[symbol] for symbol in symbols[start:end]),
                 continues=continues,
                 dropped=0 if pieces else dropped,
-                words=_spans(symbols, owners, words, start, end),
+                words=tuple(
+                    WordSpan(words[owner], first - start, last - start)
+                    for owner, (first, last) in ranges.items()
+                    if owner > last_named  # a word that a cut divides belongs to the piece in which it begins
+                ),
             )
         )
+        last_named = max(ranges, default=last_named)
     return pieces
 
 
@@ -85,21 +91,14 @@ def _flatten(parts: Iterable[Part]) -> tuple[list[str], list[int], int]:
     return symbols, owners, dropped
 
 
-def _spans(
-    symbols: Sequence[str], owners: Sequence[int], words: Sequence[str], start: int, end: int
-) -> tuple[WordSpan, ...]:
-    """A word that a cut divides belongs to the piece in which it begins."""
+def _word_ranges(symbols: Sequence[str], owners: Sequence[int], start: int, end: int) -> dict[int, tuple[int, int]]:
     ranges: dict[int, tuple[int, int]] = {}
     for at in range(start, end):
         if owners[at] < 0 or not _is_of_word(symbols[at]):
             continue
         first, _ = ranges.get(owners[at], (at, at))
         ranges[owners[at]] = (first, at + 1)
-    if ranges:
-        owner = next(iter(ranges))
-        if any(_is_of_word(symbols[at]) for at in range(bisect_left(owners, owner), start)):
-            del ranges[owner]
-    return tuple(WordSpan(words[owner], first - start, last - start) for owner, (first, last) in ranges.items())
+    return ranges
 
 
 def _is_of_word(symbol: str) -> bool:
