@@ -24,7 +24,9 @@ from serve_app.text.chunker import split_sentences
 class Events(Protocol):
     """The server-sent events of one answer, ready to be written; b"" where the API has no such event."""
 
-    def start(self) -> bytes: ...
+    def start(self) -> bytes:
+        """Leaves before inference; without such an event a failure before the first audio still has its own status."""
+        ...
 
     def words(self, words: Sequence[TimedWord]) -> bytes:
         """Precedes the audio that the words are heard in."""
@@ -71,8 +73,9 @@ class Answers:
             request = await self._read(dialect, receive)
         except ClientGone:
             return
-        except SpeechError as exc:
-            await dialect.refusal(exc, exc.request_id)(scope, receive, send)
+        except Exception as exc:
+            error = as_speech_error(exc, "unknown")
+            await dialect.refusal(error, error.request_id)(scope, receive, send)
             return
         self._active += 1
         try:
@@ -168,15 +171,19 @@ async def _send_events(
     spoken: AsyncGenerator[Spoken, None],
     account: Account,
 ) -> None:
-    await body.start("text/event-stream", headers | {"cache-control": "no-cache"})
-    await body.write(events.start())
+    async def write(event: bytes) -> None:
+        if event and not body.started:
+            await body.start("text/event-stream", headers | {"cache-control": "no-cache"})
+        await body.write(event)
+
+    await write(events.start())
     async for data, words in _encoded(encoder, spoken, account):
         if words:
-            await body.write(events.words(words))
+            await write(events.words(words))
         for part in _parts(data):
-            await body.write(events.audio(part))
+            await write(events.audio(part))
             account.sent()
-    await body.write(events.end(account))
+    await write(events.end(account))
     await body.end()
 
 

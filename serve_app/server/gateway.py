@@ -12,7 +12,7 @@ from starlette.routing import Route, WebSocketRoute
 from serve_app.config import LimitSettings
 from serve_app.metrics import Recorder
 from serve_app.protocol.requests import RequestLimits
-from serve_app.server import invocations, websocket
+from serve_app.server import invocations, openai, websocket
 from serve_app.server.answers import Answers
 from serve_app.server.invocations import Invocations
 from serve_app.server.ping import Ping
@@ -35,6 +35,7 @@ def create_app(speech: Speech, limits: LimitSettings, recorder: Recorder) -> Sta
         routes=[
             Route("/ping", Ping(speech), methods=["GET"]),
             Route(invocations.ROUTE, Invocations(answers, request_limits), methods=["POST"]),
+            *openai.routes(speech, answers, request_limits),
             WebSocketRoute(websocket.ROUTE, stream),
         ],
         exception_handlers={HTTPException: _http_error},
@@ -42,8 +43,10 @@ def create_app(speech: Speech, limits: LimitSettings, recorder: Recorder) -> Sta
     )
 
 
-async def _http_error(_: Request, exc: Exception) -> Response:
+async def _http_error(request: Request, exc: Exception) -> Response:
     """A path or method that does not exist, in the shape of every other error."""
     assert isinstance(exc, HTTPException)
+    if request.url.path.startswith(openai.PREFIX):
+        return openai.http_error(exc)
     body = {"error": exc.detail, "code": "bad_request", "request_id": "unknown"}
     return JSONResponse(body, exc.status_code, headers=exc.headers)
