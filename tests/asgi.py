@@ -115,6 +115,7 @@ async def _exchange(app: ASGIApp, scope: dict[str, Any], capacity: int) -> Async
 async def http(app: ASGIApp, path: str, body: Any = None, *, method: str = "POST", capacity: int = 0) -> Any:
     """A request with its body already sent. `capacity` messages fit between application and client (0: no bound)."""
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    path, _, query = path.partition("?")
     scope = {
         "type": "http",
         "asgi": {"version": "3.0"},
@@ -122,7 +123,7 @@ async def http(app: ASGIApp, path: str, body: Any = None, *, method: str = "POST
         "method": method,
         "path": path,
         "raw_path": path.encode(),
-        "query_string": b"",
+        "query_string": query.encode(),
         "headers": [],
     }
     async with _exchange(app, scope, capacity) as exchange:
