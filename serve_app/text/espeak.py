@@ -8,6 +8,7 @@ import logging
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import accumulate
 from typing import Any, Protocol
 
@@ -60,7 +61,8 @@ class EspeakLanguage:
 
     def __init__(self, lang: str) -> None:
         espeak = _import()
-        self._g2p = espeak.EspeakG2P(language=_LANGUAGES[lang])
+        with _loading():
+            self._g2p = espeak.EspeakG2P(language=_LANGUAGES[lang])
         self._g2p.backend = _open_backend(_LANGUAGES[lang], marks=_NO_MARKS)
 
     def parts(self, words: Sequence[Word]) -> list[Part]:
@@ -133,10 +135,18 @@ def _import() -> Any:
     return espeak
 
 
+@contextmanager
+def _loading() -> Iterator[None]:
+    try:
+        yield
+    except (RuntimeError, OSError) as exc:
+        raise EspeakMissing("espeak-ng does not load") from exc
+
+
 def _open_backend(language: str, *, marks: str | None = None) -> _Backend:
     from phonemizer.backend import EspeakBackend
 
-    try:
+    with _loading():
         backend: _Backend = EspeakBackend(
             language=language,
             punctuation_marks=marks,
@@ -145,7 +155,5 @@ def _open_backend(language: str, *, marks: str | None = None) -> _Backend:
             tie="^",
             language_switch="remove-flags",
         )
-    except (RuntimeError, OSError) as exc:
-        raise EspeakMissing("espeak-ng does not load") from exc
     logging.getLogger("phonemizer").setLevel(logging.ERROR)  # it warns of each foreign word, at every call
     return backend

@@ -226,10 +226,9 @@ def test_without_espeak_only_english_is_spoken_and_unknown_words_are_not_dropped
 def test_espeak_that_does_not_load_leaves_english_speaking(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def missing(*_: object, **__: object) -> None:
-        raise espeak.EspeakMissing("espeak-ng does not load")
+    from misaki.espeak import EspeakWrapper
 
-    monkeypatch.setattr(espeak, "_open_backend", missing)
+    monkeypatch.setattr(EspeakWrapper, "_ESPEAK_LIBRARY", "libno-such-espeak.so")
     front_end = FrontEnd(TextSettings())
     assert not set(front_end.languages) & set(espeak.LANGUAGES)
     assert front_end.pieces("Zyblorp.", "b")
