@@ -12,7 +12,7 @@ from starlette.routing import Route, WebSocketRoute
 from serve_app.config import LimitSettings
 from serve_app.metrics import Recorder
 from serve_app.protocol.requests import RequestLimits
-from serve_app.server import invocations, openai, websocket
+from serve_app.server import invocations, openai, page, websocket
 from serve_app.server.answers import Answers
 from serve_app.server.invocations import Invocations
 from serve_app.server.ping import Ping
@@ -36,6 +36,7 @@ def create_app(speech: Speech, limits: LimitSettings, recorder: Recorder) -> Sta
             Route("/ping", Ping(speech), methods=["GET"]),
             Route(invocations.ROUTE, Invocations(answers, request_limits), methods=["POST"]),
             *openai.routes(speech, answers, request_limits),
+            *page.routes(),
             WebSocketRoute(websocket.ROUTE, stream),
         ],
         exception_handlers={HTTPException: _http_error},

@@ -1,0 +1,109 @@
+// What a POST /invocations answers, as one stream of events whatever shape it came in. The shape is read off the
+// answer's content type: a server or a proxy on the way may send another one than was asked for.
+import { PcmReassembler, WavReader } from "./pcm.js";
+import { SseParser } from "./sse.js";
+
+/** The server, or something on the way to it, could not answer. The message is for a person. */
+export class SpeechFailed extends Error {}
+
+/** Yields `{type: "start", sampleRate}`, then `{type: "audio", samples}` and `{type: "words", words}`, then
+ *  `{type: "end"}`. @param {Response} response  Throws SpeechFailed. */
+export async function* readAnswer(response) {
+  const [type, rate] = contentType(response.headers.get("content-type"));
+  if (!response.ok) throw new SpeechFailed(await refusal(response, type));
+  if (type === "text/event-stream") yield* fromEvents(chunksOf(response));
+  else if (type === "audio/wav") yield* fromWav(chunksOf(response));
+  else if (type === "audio/pcm") yield* fromPcm(chunksOf(response), rate);
+  else throw new SpeechFailed(`The server answered with ${type || "something"} that this page cannot play.`);
+}
+
+function contentType(header) {
+  const [type, ...parameters] = (header ?? "").toLowerCase().split(";").map((part) => part.trim());
+  const rate = parameters.find((parameter) => parameter.startsWith("rate="));
+  return [type, rate ? Number(rate.slice("rate=".length)) : 24000];
+}
+
+async function refusal(response, type) {
+  if (type === "application/json") {
+    const { error } = await response.json();
+    if (typeof error === "string") return sentence(error);
+    if (typeof error?.message === "string") return sentence(error.message);
+  }
+  return `The server answered with status ${response.status}.`;
+}
+
+/** A server's message with a capital letter and a full stop. */
+export function sentence(message) {
+  const text = message.charAt(0).toUpperCase() + message.slice(1);
+  return /[.!?]$/.test(text) ? text : `${text}.`;
+}
+
+async function* chunksOf(response) {
+  const reader = response.body.getReader();
+  try {
+    for (let part = await reader.read(); !part.done; part = await reader.read()) yield part.value;
+  } finally {
+    reader.cancel().catch(() => {}); // whoever stops listening stops the transfer; one that failed has stopped
+  }
+}
+
+async function* fromPcm(chunks, sampleRate) {
+  const pcm = new PcmReassembler();
+  yield { type: "start", sampleRate };
+  for await (const bytes of chunks) yield { type: "audio", samples: pcm.push(bytes) };
+  yield { type: "end" };
+}
+
+async function* fromWav(chunks) {
+  const wav = new WavReader();
+  const pcm = new PcmReassembler();
+  let started = false;
+  for await (const bytes of chunks) {
+    const audio = wav.push(bytes);
+    if (!audio.length) continue;
+    if (!started) yield { type: "start", sampleRate: wav.sampleRate };
+    started = true;
+    yield { type: "audio", samples: pcm.push(audio) };
+  }
+  if (!started) throw new SpeechFailed("The server's answer ended before its first sample.");
+  yield { type: "end" };
+}
+
+async function* fromEvents(chunks) {
+  const parser = new SseParser();
+  const pcm = new PcmReassembler();
+  for await (const bytes of chunks) {
+    for (const { name, data } of parser.push(bytes)) {
+      const event = decoded(data);
+      switch (name) {
+        case "audio_stream_start":
+          yield { type: "start", sampleRate: event.sample_rate };
+          break;
+        case "audio_words":
+          yield { type: "words", words: event.words };
+          break;
+        case "audio_chunk":
+          yield { type: "audio", samples: pcm.push(bytesOf(event.data)) };
+          break;
+        case "audio_stream_end":
+          yield { type: "end" };
+          return;
+        case "error":
+          throw new SpeechFailed(sentence(event.message));
+      }
+    }
+  }
+  throw new SpeechFailed(`The connection ended in the middle of ${parser.end() ? "an event" : "the answer"}.`);
+}
+
+function decoded(data) {
+  try {
+    return JSON.parse(data);
+  } catch {
+    throw new SpeechFailed("The server sent an event that is not JSON.");
+  }
+}
+
+function bytesOf(base64) {
+  return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+}

@@ -1,0 +1,37 @@
+// Voices to choose from: the server's list, or the best known ones where it gives none.
+
+const WELL_KNOWN = ["af_heart", "af_bella", "af_nicole", "am_michael", "am_fenrir", "bf_emma", "bm_george"];
+
+const LANGUAGES = {
+  a: "American English",
+  b: "British English",
+  e: "Spanish",
+  f: "French",
+  h: "Hindi",
+  i: "Italian",
+  j: "Japanese",
+  p: "Portuguese",
+  z: "Chinese",
+};
+
+/** @returns {Promise<string[]>} voice ids of the model's own kind */
+export async function loadVoices(url) {
+  try {
+    const { voices } = await (await fetch(url)).json();
+    const ids = voices.map(({ id }) => id).filter((id) => /^[a-z][fm]_/.test(id));
+    return ids.length ? ids : WELL_KNOWN;
+  } catch {
+    return WELL_KNOWN; // the server will say, in words, if it has none of them
+  }
+}
+
+/** @returns {Map<string, string[]>} language to voice ids, in the order in which they came */
+export function byLanguage(ids) {
+  return Map.groupBy(ids, (id) => LANGUAGES[id[0]] ?? "Other languages");
+}
+
+/** `af_heart` is called "Heart". */
+export function nameOf(id) {
+  const name = id.slice(id.indexOf("_") + 1);
+  return name.charAt(0).toUpperCase() + name.slice(1);
+}
