@@ -57,6 +57,17 @@ LAYERS: dict[str, set[str]] = {
         "serve_app.text.chunker",
         "serve_app.text.pieces",
     },
+    "serve_app/client": {
+        "boto3",
+        "botocore",
+        "httpx",
+        "pydantic",
+        "urllib3",
+        "websockets",
+        "serve_app.errors",
+        "serve_app.formats",
+        "serve_app.protocol",
+    },
     "serve_app/deployments": {
         "ray",
         "starlette",
