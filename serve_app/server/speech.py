@@ -144,8 +144,10 @@ class Speech:
                 joined = joiner.join(chunk.samples, continues=piece.continues)
                 sample_rate = chunk.sample_rate
                 origin_s = position_s - joined.trimmed_start_samples / sample_rate
-                position_s += len(joined.samples) / sample_rate
-                yield Spoken(joined.samples, sample_rate, _timed(piece, chunk, origin_s), chunk.inference_s)
+                heard_s = (position_s, position_s + len(joined.samples) / sample_rate)
+                position_s = heard_s[1]
+                words = _timed(piece, chunk, origin_s, heard_s)
+                yield Spoken(joined.samples, sample_rate, words, chunk.inference_s)
                 free.release()
             await submitting  # re-raises what ended it
             if len(tail := joiner.finish()):
@@ -167,8 +169,14 @@ def _segment(piece: Piece, index: int, request: SpeechRequest, session_id: str) 
     )
 
 
-def _timed(piece: Piece, chunk: AudioChunk, origin_s: float) -> tuple[TimedWord, ...]:
-    """Word times from the model's own duration frames; token 0 is the leading pad."""
+def _timed(piece: Piece, chunk: AudioChunk, origin_s: float, heard_s: tuple[float, float]) -> tuple[TimedWord, ...]:
+    """Word times from the model's own duration frames; token 0 is the leading pad.
+
+    A seam may have taken silence that the model counts to a word: what is left of it lies within `heard_s`.
+    """
     frame_s = chunk.hop_samples / chunk.sample_rate
-    borders = [origin_s + frames * frame_s for frames in accumulate(chunk.duration_frames.tolist(), initial=0)]
-    return tuple(TimedWord(word.text, max(0.0, borders[word.start + 1]), borders[word.end + 1]) for word in piece.words)
+    borders = [
+        min(max(origin_s + frames * frame_s, heard_s[0]), heard_s[1])
+        for frames in accumulate(chunk.duration_frames.tolist(), initial=0)
+    ]
+    return tuple(TimedWord(word.text, borders[word.start + 1], borders[word.end + 1]) for word in piece.words)
