@@ -56,7 +56,10 @@ class WebSocketClient:
             try:
                 async for chunk in _spoken(session):
                     yield chunk
-                await sending  # raises what the source of the text raised
+            except BrokenAnswer:
+                if sending.done():
+                    sending.result()  # if the source of the text failed, that is the reason
+                raise
             finally:
                 sending.cancel()
                 await asyncio.gather(sending, return_exceptions=True)
@@ -130,7 +133,7 @@ async def _send(session: Session, text: Text, options: Options) -> None:
 
 
 async def _spoken(session: Session) -> AsyncGenerator[Chunk, None]:
-    """The audio of a session's one utterance. Ends early, and silently, if that was cancelled."""
+    """The audio of a session's one utterance. Raises SpeechError; being cancelled is a BrokenAnswer."""
     words: tuple[Word, ...] = ()
     heard = False
     async for event in session:
@@ -143,7 +146,7 @@ async def _spoken(session: Session) -> AsyncGenerator[Chunk, None]:
             case ErrorFrame():
                 raise error_of(event.code, event.message, event.request_id)
             case SynthesisCancelled():
-                return
+                raise BrokenAnswer("the text was cancelled")
             case SynthesisComplete() if not heard:  # over HTTP this is a refusal
                 raise NothingToSpeak("the text has no speakable character")
             case SynthesisComplete():
