@@ -74,7 +74,7 @@ class OpenAISpeech:
             request = request.model_copy(update={"voice": voice_behind(request.voice, loaded)})
             await self._speech.check(request)
         except UnknownVoice as exc:
-            error = UnknownVoice(f"{exc.message}; voices: {', '.join(loaded)}")
+            error = UnknownVoice(f"{exc.message} (voices: {', '.join(loaded)})")
             error.field = "voice"
             raise error from exc
         return request
