@@ -86,6 +86,7 @@ class Speech:
         self._phonemizer, self._engine, self._recorder = phonemizer, engine, recorder
         self._lookahead = lookahead_segments
         self._info: EngineInfo | None = None
+        self._languages: set[str] = set()
 
     async def ready(self) -> None:
         """Ask every part whether it can work now. Raises EngineUnavailable."""
@@ -102,10 +103,13 @@ class Speech:
         return self._info.voices
 
     async def check(self, request: SpeechRequest) -> None:
-        """Refuse before anything is spoken. Raises UnknownVoice, EngineUnavailable."""
+        """Refuse before anything is spoken. Raises UnknownVoice, UnsupportedLanguage, EngineUnavailable."""
         voices = await self.voices()
         if request.voice not in voices:
             raise UnknownVoice.among(request.voice, voices)
+        if request.language not in self._languages:
+            await self._phonemizer.pieces("", request.language)  # the front end knows what to install
+            self._languages.add(request.language)
 
     async def speak(
         self, request: SpeechRequest, sentences: AsyncIterable[str], *, session_id: str

@@ -166,8 +166,9 @@ def test_unknown_voice_names_near_matches_and_echoes_the_request_id():
     assert error["request_id"] == "r7"
 
 
-def test_unknown_voice_is_refused_before_a_stream_of_events_begins():
-    status, _, _ = asyncio.run(answer_to({"text": "Hi", "voice": "af_hart", "transport": "sse"}))
+@pytest.mark.parametrize("wrong", [{"voice": "af_hart"}, {"lang": "z"}])
+def test_what_cannot_be_spoken_is_refused_before_a_stream_of_events_begins(wrong):
+    status, _, _ = asyncio.run(answer_to({"text": "Hi", "transport": "sse", **wrong}))
     assert status == 400
 
 
