@@ -5,7 +5,7 @@ An HTTP client would hand over whole bodies, or hide the order of things behind 
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -112,7 +112,15 @@ async def _exchange(app: ASGIApp, scope: dict[str, Any], capacity: int) -> Async
 
 
 @asynccontextmanager
-async def http(app: ASGIApp, path: str, body: Any = None, *, method: str = "POST", capacity: int = 0) -> Any:
+async def http(
+    app: ASGIApp,
+    path: str,
+    body: Any = None,
+    *,
+    method: str = "POST",
+    headers: Sequence[tuple[bytes, bytes]] = (),
+    capacity: int = 0,
+) -> Any:
     """A request with its body already sent. `capacity` messages fit between application and client (0: no bound)."""
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     path, _, query = path.partition("?")
@@ -124,7 +132,7 @@ async def http(app: ASGIApp, path: str, body: Any = None, *, method: str = "POST
         "path": path,
         "raw_path": path.encode(),
         "query_string": query.encode(),
-        "headers": [],
+        "headers": list(headers),
     }
     async with _exchange(app, scope, capacity) as exchange:
         exchange.to_app.put_nowait({"type": "http.request", "body": raw, "more_body": False})

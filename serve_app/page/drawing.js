@@ -136,13 +136,14 @@ class Pen {
     this.#pen.fillRect(this.#x(to_s) - 0.5, bottom, 1, BAR_PX);
   }
 
-  /** The first audio, with its time. */
+  /** The first audio; its time stands beside the lane's name. */
   flag(lane, at_s, colour) {
     const [x, top] = [this.#x(at_s), this.#top(lane)];
     this.#pen.lineWidth = 2;
-    this.#line(x, top - 5, x, top + BAR_PX + 3, colour);
+    this.#line(x, top - 3, x, top + BAR_PX + 3, colour);
     this.#pen.lineWidth = 1;
-    this.#text(`${at_s.toFixed(2)} s`, x + 5, top + BAR_PX + 12, colour);
+    const after = this.#pen.measureText(`${LANES[lane]} `).width;
+    this.#text(`from ${at_s.toFixed(2)} s`, after, lane * LANE_PX + 12, colour);
   }
 
   area(lane, levels) {

@@ -17,7 +17,7 @@ const url = (path) => new URL(path, document.baseURI);
 const now_s = () => performance.now() / 1000;
 const seconds = (value, digits = 1) => `${value.toFixed(digits)} s`;
 
-const sound = new Sound(heard);
+export const sound = new Sound(heard);
 const session = new SpeechSession(url("invocations-bidirectional-stream").href.replace(/^http/, "ws"), say);
 
 /** A text on its way to being audio. `options`: text, voice, speed and what else `choices` gives. */
@@ -67,7 +67,7 @@ let shown = { same: "", streamed: null, batch: null }; // tracks of one text, sp
 
 // What the buttons do
 
-async function speak(way) {
+function speak(way) {
   const text = element("text").value;
   stop();
   complain("");
@@ -81,10 +81,14 @@ async function speak(way) {
   const same = JSON.stringify([text, options.voice, options.speed, options.written && options.pace]);
   shown = { ...(same === shown.same ? shown : { same, streamed: null, batch: null }), [way]: mine.track };
   for (const [id, zero] of [["heard", "0.0 s"], ["buffered", "0.0 s"], ["gaps", "0"]]) element(id).textContent = zero;
-  sound.start().catch(() => fail(mine, new SpeechFailed("This browser does not let the page play sound.")));
   enter("waiting", way === "streamed" ? "Waiting for the first sentence…" : "Waiting for the whole answer…");
+  receive(mine); // first: over an open connection the text leaves before the browser turns to its loudspeaker
+  sound.start().catch(() => fail(mine, new SpeechFailed("This browser does not let the page play sound.")));
+}
+
+async function receive(mine) {
   try {
-    const events = way === "batch" ? inBatch(mine) : mine.via === "events" ? overHttp(mine) : overSocket(mine);
+    const events = mine.way === "batch" ? inBatch(mine) : mine.via === "events" ? overHttp(mine) : overSocket(mine);
     for await (const event of events) take(mine, event);
   } catch (error) {
     await fail(mine, error);
@@ -120,7 +124,7 @@ function choices() {
 // The ways to the server; each yields the events of answer.js
 
 async function* overSocket(mine) {
-  await session.open();
+  if (!session.connected) await session.open();
   if (mine.over) return;
   const events = session.listen(mine.id);
   if (mine.written) {
@@ -373,6 +377,10 @@ element("form").addEventListener("submit", (event) => {
   event.preventDefault();
   speak("streamed");
 });
+for (const approach of ["pointerover", "focusin"]) {
+  // Somebody is about to press: connect meanwhile. If it fails, the press will say so.
+  element("form").addEventListener(approach, () => session.open().catch(() => {}), { once: true });
+}
 element("batch").addEventListener("click", () => speak("batch"));
 element("stop").addEventListener("click", stop);
 document.addEventListener("keydown", (event) => {

@@ -59,9 +59,13 @@ export class SpeechSession {
     this.#onClosed = onClosed;
   }
 
+  get connected() {
+    return this.#socket?.readyState === WebSocket.OPEN;
+  }
+
   /** Connect, unless that is done. Throws NoSession. */
   async open() {
-    if (this.#socket?.readyState === WebSocket.OPEN) return;
+    if (this.connected) return;
     this.#opening ??= this.#connect().finally(() => (this.#opening = null));
     await this.#opening;
   }
@@ -75,7 +79,7 @@ export class SpeechSession {
 
   /** Send one message. Of a connection that has just ended, the events tell. */
   send(message) {
-    if (this.#socket?.readyState === WebSocket.OPEN) this.#socket.send(JSON.stringify(message));
+    if (this.connected) this.#socket.send(JSON.stringify(message));
   }
 
   #connect() {

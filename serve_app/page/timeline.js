@@ -17,6 +17,7 @@ export class Track {
   gaps = 0;
   received_s = null; // when the last audio had come in
   stopped_s = null;
+  #silent = true; // audio that is heard next begins a new span
 
   /** When the first audio was here to be played; null before. */
   get firstAudio_s() {
@@ -25,12 +26,12 @@ export class Track {
 
   /** When the last of the text had been sent; null before the first. */
   get written_s() {
-    return this.texts.length ? this.texts[this.texts.length - 1].at_s : null;
+    return this.texts.length ? this.texts.at(-1).at_s : null;
   }
 
   /** The end of what is known, audio that is still to be played included. */
   get end_s() {
-    const heard_s = this.playing.length ? this.playing[this.playing.length - 1].to_s : (this.firstAudio_s ?? 0);
+    const heard_s = this.playing.length ? this.playing.at(-1).to_s : (this.firstAudio_s ?? 0);
     const rest_s = this.stopped_s === null ? this.audio_s - this.played_s : 0;
     return Math.max(this.written_s ?? 0, this.received_s ?? 0, heard_s + rest_s);
   }
@@ -60,11 +61,13 @@ export class Track {
   /** A report of PcmQueue. */
   report(at_s, { played_s, buffered_s, gaps }) {
     const advanced_s = played_s - this.played_s;
-    const last = this.playing[this.playing.length - 1];
+    const last = this.playing.at(-1);
     if (advanced_s > 0) {
-      if (last && gaps === this.gaps) last.to_s = at_s;
-      else this.playing.push({ from_s: Math.max(at_s - advanced_s, last?.to_s ?? 0), to_s: at_s });
+      if (this.#silent) this.playing.push({ from_s: Math.max(at_s - advanced_s, last?.to_s ?? 0), to_s: at_s });
+      else last.to_s = at_s;
+      this.#silent = false;
     }
+    if (gaps > this.gaps) this.#silent = true;
     [this.played_s, this.gaps] = [played_s, gaps];
     this.levels.push({ at_s, buffered_s });
     for (const segment of this.segments) {
