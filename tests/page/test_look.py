@@ -1,8 +1,4 @@
-"""How the page looks: widths, colours, and the picture of it in the docs."""
-
-import base64
-import os
-from pathlib import Path
+"""How the page looks: widths and colours."""
 
 import pytest
 
@@ -37,10 +33,10 @@ CONTRASTS = """
 def look(page):
     """Set the device's width and colour scheme."""
 
-    def look(width=1200, height=900, scheme="light", density=1.0):
+    def look(width=1200, scheme="light"):
         page.browser.execute_cdp_cmd(
             "Emulation.setDeviceMetricsOverride",
-            {"width": width, "height": height, "deviceScaleFactor": density, "mobile": width < 700},
+            {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 700},
         )
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
@@ -79,16 +75,3 @@ def test_every_text_stands_out_from_its_ground(page, look, scheme):
     seen, low = page.run(CONTRASTS)
     assert seen > 30
     assert low == []
-
-
-def test_the_picture_in_the_docs_can_be_taken(page, look, server, tmp_path):
-    """With PAGE_PICTURE=docs/page.png in the environment, it goes there."""
-    server.use(cost_s=0.15)
-    look(density=1.5)
-    page("speak").click()
-    page.until(lambda: page("verdict").text, "the comparison")
-    page.until(lambda: page.browser.find_elements("css selector", ".word.now"), "a word in the light")
-    shot = page.browser.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})
-    picture = Path(os.environ.get("PAGE_PICTURE") or tmp_path / "page.png")
-    picture.write_bytes(base64.b64decode(shot["data"]))
-    assert picture.stat().st_size > 50_000

@@ -8,7 +8,7 @@ import pytest
 
 from serve_app.audio.codecs import wav_header
 from serve_app.protocol.sse import encode_event
-from tests.page.conftest import Page
+from tests.browser import Page
 
 PCM = struct.pack("<9000h", *((number * 7919) % 65535 - 32767 for number in range(9000)))
 WHOLE = [number / 32767 for number in struct.unpack("<9000h", PCM)]
@@ -52,7 +52,7 @@ HELPERS = """
 def modules(browser, server):
     """Run an async function body; it sees HELPERS, and its arguments as `given`, bytes as base64."""
     server.use()
-    page = Page(browser, server)
+    page = Page(browser, server.port)
     page.open()
 
     def run(script, *arguments):

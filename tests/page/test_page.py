@@ -22,11 +22,11 @@ LIT = """
 """
 
 
-def assert_heard_whole(page, text):
+def assert_heard_whole(page, server, text):
     """As much has been heard as the server says that there is."""
-    page.server.use()
+    server.use()
     body = {"text": text, "stream": False}
-    answer = httpx.post(f"http://127.0.0.1:{page.server.port}/invocations", json=body)
+    answer = httpx.post(f"http://127.0.0.1:{page.port}/invocations", json=body)
     assert page.seconds("heard") == pytest.approx(float(answer.headers["X-Audio-Duration"]), abs=0.051)
 
 
@@ -42,11 +42,11 @@ def sounds(page):
     return float(page("level").get_attribute("value")) > 0.1
 
 
-def test_audio_arrives_and_is_played_to_its_end(page):
+def test_audio_arrives_and_is_played_to_its_end(page, server):
     hear(page, TWO)
     page.until(lambda: sounds(page), "energy in the samples that were rendered")
     page.done()
-    assert_heard_whole(page, TWO)
+    assert_heard_whole(page, server, TWO)
     assert (page("gaps").text, page.seconds("buffered"), page("error").text) == ("0", 0, "")
 
 
@@ -94,12 +94,12 @@ def test_stop_silences_at_once_and_tells_the_server(page, server):
     assert len(engine.finished) == 1
 
 
-def test_speaking_again_interrupts_and_none_of_the_old_text_is_heard(page):
+def test_speaking_again_interrupts_and_none_of_the_old_text_is_heard(page, server):
     hear(page, FIVE)
     page.until(lambda: sounds(page), "sound")
     hear(page, TWO)
     page.done()
-    assert_heard_whole(page, TWO)
+    assert_heard_whole(page, server, TWO)
     assert page("transcript").text == TWO
 
 
@@ -131,12 +131,12 @@ def test_stop_in_the_middle_of_writing_leaves_a_session_that_speaks(page):
     assert page("error").text == ""
 
 
-def test_http_events_carry_the_same_speech_and_words(page):
+def test_http_events_carry_the_same_speech_and_words(page, server):
     page.choose("via", "events")
     page.run(LIT)
     hear(page, TWO)
     page.done()
-    assert_heard_whole(page, TWO)
+    assert_heard_whole(page, server, TWO)
     assert page.run("return lit.length") > 1
 
 
@@ -259,7 +259,7 @@ def test_a_failure_amid_the_speech_is_told_and_what_had_come_is_heard(page, serv
     page.until(lambda: page("error").text, "the error")
     assert page("error").text == "The model tripped."
     page.until(lambda: page.run("return document.body.dataset.state") == "idle", "the end")
-    assert_heard_whole(page, "The first one.")
+    assert_heard_whole(page, server, "The first one.")
 
 
 def test_an_unknown_voice_is_answered_with_those_that_are_near(page):
@@ -344,15 +344,15 @@ def test_every_control_has_a_name_and_news_is_announced(page):
 def test_nothing_comes_from_elsewhere(page):
     loaded = page.run("return performance.getEntriesByType('resource').map((entry) => new URL(entry.name).origin)")
     assert loaded
-    assert set(loaded) == {f"http://127.0.0.1:{page.server.port}"}
+    assert set(loaded) == {f"http://127.0.0.1:{page.port}"}
 
 
-def test_plain_http_from_another_machine_plays_too(page):
+def test_plain_http_from_another_machine_plays_too(page, server):
     """There, browsers offer no AudioWorklet."""
     page.open("speech.test")
     assert page.run("return [isSecureContext, 'audioWorklet' in AudioContext.prototype]") == [False, False]
     hear(page, TWO)
     page.until(lambda: sounds(page), "energy in the samples that were rendered")
     page.done()
-    assert_heard_whole(page, TWO)
+    assert_heard_whole(page, server, TWO)
     assert [complaint for complaint in page.console() if "ScriptProcessorNode is deprecated" not in complaint] == []
