@@ -39,7 +39,7 @@ def test_a_refusal_is_raised_to_the_caller(server: str) -> None:
 
 def test_leaving_a_loop_early_closes_the_connection() -> None:
     async def scenario() -> None:
-        gone = asyncio.Event()
+        gone = threading.Event()
 
         async def reply(exchange: Exchange) -> None:
             head = "HTTP/1.1 200 OK\r\nContent-Type: audio/pcm\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -49,13 +49,15 @@ def test_leaving_a_loop_early_closes_the_connection() -> None:
 
         def listen(url: str) -> bytes:
             with BlockingClient(HttpClient(url)) as client:
+                heard = b""
                 for chunk in client.synthesize(TEXT):
-                    return chunk.data
-            return b""
+                    heard += chunk.data
+                    break
+                assert gone.wait(HANG_S / 2), "not when the client is closed"
+                return heard
 
         async with http_server(reply) as hostile:
             assert await asyncio.to_thread(listen, hostile.url) == b"ab"
-            await gone.wait()
 
     asyncio.run(scenario())
 

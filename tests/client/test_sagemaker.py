@@ -2,8 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
+from typing import Any
 
 import boto3
 import pytest
@@ -16,7 +18,7 @@ from serve_app.client.http import Transport
 from serve_app.client.sagemaker import SageMakerClient
 from serve_app.client.types import Chunk
 from serve_app.errors import QueueSaturated
-from tests.client.hostile import Exchange, HttpServer, collected, cut, http_server, joined
+from tests.client.hostile import HANG_S, Exchange, HttpServer, collected, cut, http_server, joined
 from tests.client.streams import PCM, aws_error, aws_part, aws_parts, error_event, events
 
 TEXT = "Hello there."
@@ -30,8 +32,8 @@ async def stream(exchange: Exchange, content_type: str, slices: Sequence[bytes],
     await exchange.answer(EVENT_STREAM, slices, headers={"X-Amzn-SageMaker-Content-Type": content_type}, whole=whole)
 
 
-def client_at(url: str, transport: Transport = "binary") -> SageMakerClient:
-    runtime = boto3.client(
+def runtime_at(url: str) -> Any:
+    return boto3.client(
         "sagemaker-runtime",
         endpoint_url=url,
         region_name="eu-west-1",
@@ -39,7 +41,10 @@ def client_at(url: str, transport: Transport = "binary") -> SageMakerClient:
         aws_secret_access_key="test",
         config=Config(retries={"total_max_attempts": 1}),
     )
-    return SageMakerClient("tts", transport, runtime)
+
+
+def client_at(url: str, transport: Transport = "binary") -> SageMakerClient:
+    return SageMakerClient("tts", transport, runtime_at(url))
 
 
 @asynccontextmanager
@@ -179,26 +184,52 @@ def test_a_refusal_of_the_service_says_what_it_was() -> None:
     assert "Endpoint tts not found" in error.message
 
 
+class WatchedBody:
+    """The body of a response; tells when the thread that reads it has gone to wait for the second part."""
+
+    def __init__(self, body: Any) -> None:
+        self._body, self._raw_stream, self.close = body, body._raw_stream, body.close
+        self.waits = threading.Event()
+
+    def __iter__(self) -> Iterator[Any]:
+        parts = iter(self._body)
+        yield next(parts)
+        self.waits.set()
+        yield from parts
+
+
+class WatchedRuntime:
+    def __init__(self, runtime: Any) -> None:
+        self._runtime, self.close = runtime, runtime.close
+        self.body: WatchedBody | None = None
+
+    def invoke_endpoint_with_response_stream(self, **fields: Any) -> dict[str, Any]:
+        response: dict[str, Any] = self._runtime.invoke_endpoint_with_response_stream(**fields)
+        self.body = response["Body"] = WatchedBody(response["Body"])
+        return response
+
+
 @pytest.mark.parametrize("reading", [False, True])
 def test_closing_early_closes_the_connection_even_while_a_read_waits(reading: bool) -> None:
     async def scenario() -> None:
-        gone, waiting = asyncio.Event(), asyncio.Event()
+        gone = asyncio.Event()
 
         async def reply(exchange: Exchange) -> None:
             lines = f"Content-Type: {EVENT_STREAM}\r\nX-Amzn-SageMaker-Content-Type: audio/pcm\r\n"
             exchange.writer.write(f"HTTP/1.1 200 OK\r\n{lines}Transfer-Encoding: chunked\r\n\r\n".encode())
             part = aws_part(b"ab")
             exchange.writer.write(b"%x\r\n%s\r\n" % (len(part), part))
-            waiting.set()
             await exchange.hung_up()
             gone.set()
 
-        async with endpoint(reply) as (_, client):
-            chunks = client.synthesize(TEXT)
+        async with http_server(reply) as server:
+            runtime = WatchedRuntime(runtime_at(server.url))
+            chunks = SageMakerClient("tts", runtime=runtime).synthesize(TEXT)
             assert (await anext(chunks)).data == b"ab"
             if reading:
                 next_one = asyncio.ensure_future(anext(chunks))
-                await asyncio.sleep(0)
+                assert runtime.body is not None
+                assert await asyncio.to_thread(runtime.body.waits.wait, HANG_S)
                 next_one.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await next_one

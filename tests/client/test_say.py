@@ -4,8 +4,11 @@ import asyncio
 import io
 import os
 import re
+import select
+import signal
 import stat
 import struct
+import subprocess
 import sys
 import threading
 import wave
@@ -17,7 +20,7 @@ import pytest
 from serve_app.client import say
 from serve_app.client.output import PLAYERS, UNKNOWN_BYTES, WavFile, wav_header, write_wav
 from serve_app.client.websocket import WebSocketClient
-from tests.client.hostile import Exchange, collected, http_server, joined
+from tests.client.hostile import HANG_S, Exchange, collected, http_server, joined
 from tests.client.streams import PCM
 
 TEXT = "Hello there. How are you?"
@@ -95,11 +98,12 @@ def test_the_player_that_is_there_gets_the_audio(
 
 @pytest.mark.parametrize("script", ["exit 1", "/bin/cat > heard; exit 1"])
 def test_where_the_player_fails_the_audio_is_in_a_file(
-    server: str, spoken: bytes, script: str, capfd: pytest.CaptureFixture[str]
+    server: str, spoken: bytes, script: str, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     install("aplay", script)
-    assert say.main([TEXT, "--url", server]) == 0
-    assert pcm_of("speech.wav") == spoken
+    assert say.main([f"{TEXT} " * 20, "--url", server]) == 0
+    assert pcm_of("speech.wav").startswith(spoken[:20000])
+    assert caplog.records == []
     assert capfd.readouterr().err.endswith("written to speech.wav, as aplay could not play it\n")
 
 
@@ -281,3 +285,21 @@ def test_progress_is_one_line_that_is_written_over() -> None:
     assert lines[1] == "0.500 s of audio, TTFA 0.250 s, RTF 0.500\x1b[K"
     assert lines[2] == "2.000 s of audio, TTFA 0.250 s, RTF 0.500\x1b[K"
     assert lines[3] == "\x1b[K2.000 s of audio, TTFA 0.250 s, RTF 0.500; played\n"
+
+
+def test_an_interrupt_silences_the_player_and_prints_no_traceback(server: str) -> None:
+    install("aplay", "echo $$ > told; exec /bin/sleep 1000")
+    os.mkfifo("told")
+    command = [sys.executable, "-m", "serve_app.client.say", "-", "--url", server]
+    root = Path(say.__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as running:
+        assert running.stdin is not None
+        running.stdin.write(b"Hello there. And")
+        running.stdin.flush()
+        player = os.pidfd_open(int(Path("told").read_text()))
+        running.send_signal(signal.SIGINT)
+        _, stderr = running.communicate(timeout=HANG_S)
+    assert (running.returncode, stderr) == (say.INTERRUPTED, b"")
+    assert select.select([player], [], [], HANG_S)[0] == [player], "the player has ended"
+    os.close(player)
