@@ -1,0 +1,54 @@
+"""Start-up from a warm cache to the first 200 on /ping, and what the running stack holds in memory.
+
+`uv run python scripts/bench_startup.py` starts `serve run configs/local.yaml` on a free port, a few times in a row.
+Memory is told as PSS, in which a page that several processes share counts once.
+"""
+
+import argparse
+import statistics
+import time
+from collections import Counter
+
+import psutil
+
+from scripts.running import Running, local_config, serve_running
+
+
+def processes(running: Running) -> list[psutil.Process]:
+    """`serve run` and everything it has started, Ray's own processes among them."""
+    root = psutil.Process(running.process.pid)
+    return [root, *root.children(recursive=True)]
+
+
+def memory_mb(running: Running) -> Counter[str]:
+    """PSS in MB by kind of process."""
+    held: Counter[str] = Counter()
+    for process in processes(running):
+        try:
+            title = " ".join(process.cmdline()) or process.name()
+            kind = title.split("ServeReplica:kokoro:")[1].split()[0] if "ServeReplica" in title else "Ray and Serve"
+            held[kind] += process.memory_full_info().pss >> 20
+        except psutil.NoSuchProcess:
+            continue
+    return held
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    took_s: list[float] = []
+    for _ in range(options.repeats):
+        started_s = time.perf_counter()
+        with serve_running(local_config()) as running:
+            took_s.append(time.perf_counter() - started_s)
+            held = memory_mb(running)
+        print(f"first 200 on /ping after {took_s[-1]:.1f} s", flush=True)
+    print(f"median {statistics.median(took_s):.1f} s; load average {psutil.getloadavg()[0]:.1f}")
+    for kind, size in held.most_common():
+        print(f"{kind:>15}: {size} MB")
+    print(f"{'all':>15}: {held.total()} MB")
+
+
+if __name__ == "__main__":
+    main()
