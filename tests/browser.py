@@ -25,7 +25,7 @@ FLAGS = (
     "--force-color-profile=srgb",
     "--host-resolver-rules=MAP speech.test 127.0.0.1",
 )
-HANG_S = 60
+HANG_S = 120
 """Bounds a hang; nothing waits for it otherwise."""
 
 

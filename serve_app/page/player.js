@@ -9,7 +9,7 @@ import { byLanguage, loadVoices, nameOf } from "./voices.js";
 import { tokens } from "./words.js";
 
 const OTHER_VOICE = "other";
-const FRAMES_BETWEEN_DRAWINGS = 4;
+const FRAMES_BETWEEN_DRAWINGS = 6;
 const BATCH = { stream: false, format: "wav" };
 
 const element = (id) => document.getElementById(id);
@@ -46,7 +46,7 @@ class Run extends Request {
   feeding = false; // the server waits for a text_end
   failed = false; // what had arrived is still heard
   over = false; // stopped, or heard to the end
-  reported = { played_s: 0, at_s: now_s(), playing: false };
+  reported = { played_s: 0, buffered_s: 0, gaps: 0, level: 0, at_s: now_s(), playing: false };
 
   constructor(way, options) {
     super(options, now_s());
@@ -80,7 +80,6 @@ function speak(way) {
   const mine = (run = new Run(way, { text, ...options }));
   const same = JSON.stringify([text, options.voice, options.speed, options.written && options.pace]);
   shown = { ...(same === shown.same ? shown : { same, streamed: null, batch: null }), [way]: mine.track };
-  for (const [id, zero] of [["heard", "0.0 s"], ["buffered", "0.0 s"], ["gaps", "0"]]) element(id).textContent = zero;
   enter("waiting", way === "streamed" ? "Waiting for the first sentence…" : "Waiting for the whole answer…");
   receive(mine); // first: over an open connection the text leaves before the browser turns to its loudspeaker
   sound.start().catch(() => fail(mine, new SpeechFailed("This browser does not let the page play sound.")));
@@ -225,13 +224,8 @@ function take(mine, event) {
 /** A report of PcmQueue. */
 function heard(state) {
   if (run === null || state.id !== run.id) return;
-  const playing = state.buffered_s > 0 && !run.over;
-  run.reported = { played_s: state.played_s, at_s: now_s(), playing };
-  element("heard").textContent = seconds(state.played_s);
-  element("buffered").textContent = seconds(state.buffered_s);
-  element("gaps").textContent = state.gaps;
-  element("level").value = playing ? state.level : 0;
-  if (run.over) return;
+  run.reported = { ...state, at_s: now_s(), playing: state.buffered_s > 0 && !run.over };
+  if (run.over) return showFigures();
   run.track.report(run.at_s, state);
   if (state.done && (run.failed || run.track.received_s !== null)) {
     finish(run, run.failed ? "" : `Done: ${seconds(run.track.audio_s)} of speech.`);
@@ -312,8 +306,7 @@ function enter(state, words) {
   element("stop").setAttribute("aria-disabled", String(state === "idle"));
   say(words);
   showTimes();
-  if (state === "idle") element("level").value = 0;
-  else if (!painting) paint();
+  if (state !== "idle" && !painting) paint();
 }
 
 let painting = 0;
@@ -335,6 +328,11 @@ function redraw() {
 }
 
 function showFigures() {
+  const { played_s, buffered_s, gaps, level, playing } = run.reported;
+  element("heard").textContent = seconds(played_s);
+  element("buffered").textContent = seconds(buffered_s);
+  element("gaps").textContent = gaps;
+  element("level").value = playing && !run.over ? level : 0;
   for (const way of ["streamed", "batch"]) {
     const first_s = shown[way]?.firstAudio_s ?? null;
     const request = shown[way] === timing?.track ? timing : shown[way] === run?.track && !run.over ? run : null;

@@ -17,7 +17,7 @@ from serve_app.metrics import NoRecorder
 from serve_app.server.gateway import create_app
 from serve_app.server.speech import Speech
 from serve_app.text.pieces import Piece, WordSpan
-from tests.browser import HANG_S, Page, open_browser
+from tests.browser import Page, open_browser
 
 
 class WordByWord:
@@ -63,7 +63,7 @@ class Server:
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, daemon=True)
         self._thread.start()
-        for _ in range(HANG_S * 10):
+        for _ in range(300):
             with socket.socket() as probe:
                 probe.settimeout(0.1)
                 if probe.connect_ex(("127.0.0.1", self.port)) == 0:
@@ -73,7 +73,7 @@ class Server:
 
     def stop(self) -> None:
         self._server.should_exit = True
-        self._thread.join(HANG_S)
+        self._thread.join(30)
 
 
 @pytest.fixture(scope="session")
