@@ -11,7 +11,7 @@ DOCUMENT = (Path(__file__).resolve().parent.parent / "docs" / "api.md").read_tex
 
 def test_every_error_is_in_the_table_and_in_the_document():
     assert {error.code for error in TABLE} == {error.code for error in SpeechError.__subclasses__()}
-    rows = re.findall(r"^\| `([a-z_]+)` \| ([^|]*) \|", DOCUMENT[DOCUMENT.index("## Errors") :], re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z_]+)` \|([^|]*)\|", DOCUMENT[DOCUMENT.index("## Errors") :], re.MULTILINE)
     documented = {code: status.strip() for code, status in rows}
     assert set(documented) == {error.code for error in TABLE}
     for error in TABLE:
