@@ -62,7 +62,7 @@ class Sink(Protocol):
         """The text is over: waits until its audio is where it should be, and says where. Raises OSError."""
         ...
 
-    def abort(self) -> None:
+    async def abort(self) -> None:
         """The text failed."""
         ...
 
@@ -83,7 +83,7 @@ class WavFile:
         write_wav(self._path, bytes(self._pcm), self._sample_rate)
         return f"written to {self._path}"
 
-    def abort(self) -> None:
+    async def abort(self) -> None:
         """Nothing was written."""
 
 
@@ -106,7 +106,7 @@ class Pipe:
         """See `Sink`."""
         return "written to standard output"
 
-    def abort(self) -> None:
+    async def abort(self) -> None:
         """Whoever reads sees the end of the stream."""
 
 
@@ -148,10 +148,12 @@ class Player:
             return f"played by {self._name}"
         return f"{await self._instead.finish()}, as {self._name} could not play it"
 
-    def abort(self) -> None:
+    async def abort(self) -> None:
         """Be silent at once."""
-        if self._process is not None and self._process.returncode is None:
-            self._process.kill()
+        if self._process is not None:
+            if self._process.returncode is None:
+                self._process.kill()
+            await self._ended(self._process)  # else its pipe outlives the event loop, which complains
 
     async def _ended(self, process: asyncio.subprocess.Process) -> int:
         if process.stdin is not None:

@@ -122,7 +122,7 @@ async def _say(client: SpeechClient, args: argparse.Namespace, sink: Sink) -> No
                 await sink.write(chunk.data, chunk.audio.sample_rate)
         progress.finish(await sink.finish())
     except BaseException:
-        sink.abort()
+        await sink.abort()
         progress.clear()
         raise
     finally:
