@@ -153,7 +153,7 @@ def fetch_s3(uri: str, cache: Path) -> Path:
         from botocore.exceptions import BotoCoreError, ClientError
     except ImportError as exc:
         raise WeightsError(
-            "weights.source is an S3 prefix, which needs boto3; install the extra: `uv sync --extra s3`"
+            "weights.source is an S3 prefix, which needs boto3; install the extra: `uv sync --extra aws`"
         ) from exc
     bucket, _, prefix = uri.removeprefix("s3://").strip("/").partition("/")
     folder = cache / "s3" / hashlib.sha256(f"{bucket}/{prefix}".encode()).hexdigest()[:16]

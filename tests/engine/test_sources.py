@@ -281,5 +281,5 @@ def test_what_is_no_bucket_is_a_sentence(bucket, tmp_path, uri):
 
 def test_without_boto3_the_extra_is_named(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "boto3", None)
-    with pytest.raises(WeightsError, match="needs boto3; install the extra: `uv sync --extra s3`"):
+    with pytest.raises(WeightsError, match="needs boto3; install the extra: `uv sync --extra aws`"):
         fetch_s3("s3://weights/models", tmp_path)
