@@ -4,9 +4,12 @@ Raised where the failure is known; turned into a status, an event or a frame in 
 written for a person: never a Python repr, a traceback, a path or a token.
 """
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import ClassVar, Self
+
+_VOICE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 class SpeechError(Exception):
@@ -43,9 +46,11 @@ class UnknownVoice(SpeechError):
     def among(cls, voice: str, known: Iterable[str]) -> Self:
         """The refusal of `voice`, with near matches from `known`, or a few of them where nothing is near."""
         names = sorted(known)
-        near = get_close_matches(voice, names, n=5, cutoff=0.5)
+        near = get_close_matches(voice[:64].lower(), names, n=5, cutoff=0.5)
         hint = f"did you mean {', '.join(near)}?" if near else f"known voices include {', '.join(names[:8])}"
-        return cls(f"unknown voice {voice[:64]!a}; {hint}")
+        # Echoed only if it could be a voice: anything else is the client's free text.
+        shown = f" '{voice}'" if _VOICE_ID.fullmatch(voice) else ""
+        return cls(f"unknown voice{shown}; {hint}")
 
 
 class UnknownModel(SpeechError):

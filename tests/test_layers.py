@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Part of the tree -> what it may import beside the standard library and itself. A longer path wins over a shorter one.
 LAYERS: dict[str, set[str]] = {
     "serve_app/errors.py": set(),
+    "serve_app/blends.py": {"serve_app.errors"},
     "serve_app/formats.py": set(),
     "serve_app/metrics.py": set(),
     "serve_app/ray_environment.py": set(),
@@ -39,16 +40,18 @@ LAYERS: dict[str, set[str]] = {
         "safetensors",
         "torch",
         "transformers",
+        "serve_app.blends",
         "serve_app.config",
         "serve_app.errors",
         "serve_app.metrics",
     },
     "serve_app/engine/types.py": {"numpy", "serve_app.errors"},
     "serve_app/engine/schedule.py": {"serve_app.errors", "serve_app.engine.types"},
-    "serve_app/engine/fake.py": {"numpy", "serve_app.errors", "serve_app.engine"},
+    "serve_app/engine/fake.py": {"numpy", "serve_app.blends", "serve_app.errors", "serve_app.engine"},
     "serve_app/server": {
         "starlette",
         "serve_app.audio",
+        "serve_app.blends",
         "serve_app.config",
         "serve_app.engine.types",
         "serve_app.errors",

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from serve_app.blends import check_voice
 from serve_app.engine.schedule import BatchPolicy, Pending, admit, next_turn, plan_batch
 from serve_app.engine.types import AudioChunk, EngineInfo, Segment, check_segment
-from serve_app.errors import EngineUnavailable, SpeechError, UnknownVoice
+from serve_app.errors import EngineUnavailable, SpeechError
 
 SAMPLE_RATE = 24_000
 HOP_SAMPLES = 600
@@ -93,8 +94,7 @@ class FakeEngine:
     async def synthesize(self, segment: Segment) -> AudioChunk:
         """See `Engine.synthesize`."""
         check_segment(segment)
-        if segment.voice not in self._voices:
-            raise UnknownVoice(f"There is no such voice here; {len(self._voices)} are.")
+        check_voice(segment.voice, self._voices)
         self.check()
         admit(segment, self._waiting, self._max_queue)
         self._arrivals += 1

@@ -46,8 +46,8 @@ class Synthesizer:
         return cls(build_model(loaded), loaded.voices, settings, loaded.source)
 
     def check(self, segment: Segment) -> None:
-        """Raise UnknownVoice or Internal if this model has no such voice or symbol. Callable from every thread."""
-        self._voices.pack(segment.voice)
+        """Raise UnknownVoice, BadRequest or Internal if this model has no such voice or symbol. For every thread."""
+        self._voices.check(segment.voice)
         if max(segment.phoneme_ids) >= self._symbols:  # on a GPU such an index would break the process's context
             raise Internal("A segment holds a phoneme that the model doesn't have.")
 

@@ -21,7 +21,7 @@ class Segment:
 
     Attributes:
         phoneme_ids: 1..510 ids of the model's vocabulary, without the two zero pads.
-        voice: a voice id of the voice store.
+        voice: a voice id of the voice store, or a blend of several; see serve_app/blends.py.
         speed: 0.25..4.0, the divisor of the predicted durations.
         index: position in the utterance; 0 is the one that the listener waits for in silence.
     """
@@ -81,7 +81,7 @@ class Engine(Protocol):
 
         Raises:
             QueueSaturated: first segments (index 0) only, past the bound of the queue.
-            UnknownVoice, EngineUnavailable, Internal.
+            UnknownVoice, BadRequest (no such form of a blend), EngineUnavailable, Internal.
         """
         ...
 

@@ -3,6 +3,7 @@
 Shapes are those of the official `openai` package (`openai.types.audio.SpeechCreateParams`, `openai.types.Model`).
 """
 
+import re
 from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
@@ -39,6 +40,8 @@ VOICES = {
     "verse": "am_puck",
 }
 """OpenAI's voices and who speaks for them: Kokoro's namesake where there is one, else a voice of its better ones."""
+
+_VOICES_NAMED = re.compile(rf"(?<![^+ ])(?:{'|'.join(VOICES)})(?= *(?:[+(]|$))")
 
 
 class _SpeechParams(Message):
@@ -90,13 +93,17 @@ def check_model(model: str) -> None:
         raise error
 
 
-def voice_behind(name: str, loaded: Collection[str]) -> str:
-    """The loaded voice that an OpenAI name stands for; any other name as it is. Raises UnknownVoice."""
-    if name in loaded or name not in VOICES:
-        return name
-    if VOICES[name] not in loaded:
-        raise UnknownVoice(f"{name} stands for {VOICES[name]}, which is not loaded here")
-    return VOICES[name]
+def voice_behind(voice: str, loaded: Collection[str]) -> str:
+    """`voice` with the loaded voices that OpenAI's names stand for, also within a blend. Raises UnknownVoice."""
+
+    def stand_in(name: str) -> str:
+        if name in loaded:
+            return name
+        if VOICES[name] not in loaded:
+            raise UnknownVoice(f"{name} stands for {VOICES[name]}, which is not loaded here")
+        return VOICES[name]
+
+    return _VOICES_NAMED.sub(lambda named: stand_in(named[0]), voice)
 
 
 def dump_error(error: SpeechError) -> dict[str, Any]:

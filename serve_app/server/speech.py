@@ -12,8 +12,9 @@ from typing import Protocol
 
 from serve_app.audio.pcm import Samples
 from serve_app.audio.seams import SeamJoiner
+from serve_app.blends import check_voice
 from serve_app.engine.types import AudioChunk, Engine, EngineInfo, Segment
-from serve_app.errors import EngineUnavailable, UnknownVoice
+from serve_app.errors import EngineUnavailable
 from serve_app.metrics import DROPPED_SYMBOLS, Recorder
 from serve_app.protocol.requests import SpeechRequest
 from serve_app.text.pieces import Piece
@@ -103,10 +104,11 @@ class Speech:
         return self._info.voices
 
     async def check(self, request: SpeechRequest) -> None:
-        """Refuse before anything is spoken. Raises UnknownVoice, UnsupportedLanguage, EngineUnavailable."""
-        voices = await self.voices()
-        if request.voice not in voices:
-            raise UnknownVoice.among(request.voice, voices)
+        """Refuse before anything is spoken.
+
+        Raises UnknownVoice, BadRequest (an ill-formed blend), UnsupportedLanguage, EngineUnavailable.
+        """
+        check_voice(request.voice, await self.voices())
         if request.language not in self._languages:
             await self._phonemizer.pieces("", request.language)  # the front end knows what to install
             self._languages.add(request.language)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from serve_app.engine.types import AudioChunk, Engine, Segment
-from serve_app.errors import Internal, QueueSaturated, UnknownVoice
+from serve_app.errors import BadRequest, Internal, QueueSaturated, UnknownVoice
 
 MAX_QUEUE = 5
 VOICE = "af_heart"
@@ -91,6 +91,16 @@ async def what_cannot_be_spoken_is_refused_and_harms_nobody(engine: Engine) -> N
     assert (await engine.synthesize(segment("a0"))).samples.size
 
 
+async def a_blend_of_known_voices_is_a_voice(engine: Engine) -> None:
+    voices = (await engine.info()).voices
+    for blend in (f"{voices[0]}(2)+{voices[-1]}(1)", f"{VOICE} + {voices[0]}", f"{VOICE}(0.5)"):
+        assert (await engine.synthesize(segment("a0", voice=blend))).samples.size
+    with pytest.raises(UnknownVoice, match="xx_nobody"):
+        await engine.synthesize(segment("a0", voice=f"{VOICE}+xx_nobody(2)"))
+    with pytest.raises(BadRequest):
+        await engine.synthesize(segment("a0", voice=f"{VOICE}(0)+{voices[0]}"))
+
+
 async def segments_of_a_session_end_in_order(engine: Engine) -> None:
     tasks, ended = await ask(engine, *map(segment, ("a0", "a1", "a2", "a3")))
     await asyncio.gather(*tasks)
@@ -144,6 +154,7 @@ PROMISES: tuple[Promise, ...] = (
     the_same_segment_sounds_the_same,
     slower_speech_is_longer,
     what_cannot_be_spoken_is_refused_and_harms_nobody,
+    a_blend_of_known_voices_is_a_voice,
     segments_of_a_session_end_in_order,
     a_new_listener_waits_for_one_segment_of_another_not_for_its_text,
     sessions_alternate,

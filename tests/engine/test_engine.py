@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
+from serve_app.blends import check_voice
 from serve_app.config import EngineSettings
 from serve_app.engine.engine import WARMUP_PHONEME_IDS, KokoroEngine
 from serve_app.engine.fake import SAMPLE_RATE, tone
 from serve_app.engine.types import AudioChunk, EngineInfo, Segment
-from serve_app.errors import EngineUnavailable, Internal, QueueSaturated, UnknownVoice
+from serve_app.errors import EngineUnavailable, Internal, QueueSaturated
 from serve_app.metrics import QUEUE_DEPTH, Metric
 from tests.engine.contract import MAX_QUEUE, PROMISES, VOICE, Promise, ask, keep, segment
 
@@ -28,8 +29,7 @@ class Tones:
         self.poison: str | None = None
 
     def check(self, wanted: Segment) -> None:
-        if wanted.voice != VOICE:
-            raise UnknownVoice("there is no such voice")
+        check_voice(wanted.voice, self.info.voices)
 
     def synthesize(self, batch: Sequence[Segment]) -> list[AudioChunk]:
         self.threads.add(threading.current_thread())

@@ -1,4 +1,5 @@
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -92,6 +93,21 @@ def test_segments_of_one_batch_come_out_as_if_alone(synthesizer: Synthesizer) ->
     for batched, single in zip(both, alone, strict=True):
         assert np.array_equal(batched.duration_frames, single.duration_frames)
         assert np.array_equal(batched.samples, single.samples)
+
+
+def test_a_blend_is_a_voice_of_its_own(synthesizer: Synthesizer) -> None:
+    def spoken(voice: str) -> np.ndarray:
+        (chunk,) = synthesizer.synthesize([replace(HELLO_THERE, voice=voice, speed=4.0)])
+        return chunk.samples
+
+    heart, adam = spoken("af_heart"), spoken("am_adam")
+    blend = spoken("af_heart(2)+am_adam(1)")
+    assert np.isfinite(blend).all()
+    assert np.abs(blend).max() > 0.01
+    for other in (heart, adam, spoken("af_heart+am_adam(2)")):
+        assert len(blend) != len(other) or np.abs(blend - other).max() > 0.01
+    assert np.array_equal(blend, spoken("am_adam(0.5) + af_heart"))
+    assert np.array_equal(spoken("af_heart(1)"), heart)
 
 
 def test_one_phoneme_can_be_spoken(synthesizer: Synthesizer) -> None:

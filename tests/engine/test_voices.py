@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from serve_app.engine.files import WeightsError
 from serve_app.engine.voices import VoiceStore, read_voice_folder
-from serve_app.errors import UnknownVoice
+from serve_app.errors import BadRequest, UnknownVoice
 
 
 def voice(first: float = 0.0) -> torch.Tensor:
@@ -36,23 +36,46 @@ def test_no_style_for_a_length_that_the_model_cannot_speak(phonemes):
         STORE.style("af_heart", phonemes)
 
 
-def test_an_unknown_voice_lists_near_matches():
-    with pytest.raises(UnknownVoice, match="no voice af_hart; near matches: af_heart"):
-        STORE.pack("af_hart")
+def test_a_blends_style_is_the_weighted_mean_of_its_voices_styles_for_that_length():
+    # 0.75 * (2000 + 9) + 0.25 * 9
+    assert (STORE.style("af_bella(3)+af_heart(1)", 10) == 1509).all()
+    assert (STORE.style("af_bella+af_heart+bf_emma", 1) == 1000).all()
+    assert STORE.style("af_bella+af_heart", 510).shape == (1, 256)
 
 
-@pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "af_heart.pt", "a b", "", "x" * 100_000, "<b>"])
-def test_what_cannot_be_a_voice_name_is_not_echoed(name):
-    with pytest.raises(UnknownVoice) as caught:
-        STORE.pack(name)
-    assert caught.value.message.startswith("there is no voice; ")
+def test_a_blend_sounds_the_same_however_it_is_written():
+    store = VoiceStore({name: torch.randn(510, 1, 256) for name in ("a", "b", "c")})
+    style = store.style("a(1)+b(2)+c(3)", 7)
+    assert torch.equal(style, store.style("c(3)+a+b+b", 7))
+    assert torch.equal(store.style("b(2)", 7), store.style("b", 7))
+    assert torch.equal(store.style("b", 7), store.pack("b")[6])
+
+
+@pytest.mark.parametrize("ask", [STORE.check, STORE.pack, lambda voice: STORE.style(voice, 1)])
+def test_an_unknown_voice_lists_near_matches(ask):
+    with pytest.raises(UnknownVoice, match="unknown voice 'af_hart'; did you mean af_heart"):
+        ask("af_hart")
+
+
+@pytest.mark.parametrize("ask", [STORE.check, lambda voice: STORE.style(voice, 1)])
+def test_a_blend_needs_known_voices_and_positive_weights(ask):
+    with pytest.raises(UnknownVoice, match="'af_hart'"):
+        ask("af_heart+af_hart(2)")
+    with pytest.raises(BadRequest):
+        ask("af_heart(0)+af_bella")
 
 
 @given(st.text().filter(lambda name: name not in STORE.names))
-def test_any_other_name_is_unknown_in_a_short_sentence(name):
+def test_any_other_name_is_no_pack_in_a_short_sentence(name):
     with pytest.raises(UnknownVoice) as caught:
         STORE.pack(name)
     assert len(caught.value.message) < 300
+
+
+@pytest.mark.parametrize("blend", ["af_heart(1)", "af_heart+af_bella"])
+def test_a_blend_has_no_pack(blend):
+    with pytest.raises(UnknownVoice):
+        STORE.pack(blend)
 
 
 def test_official_voice_files_are_read(tmp_path):

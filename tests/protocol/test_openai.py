@@ -106,9 +106,25 @@ def test_a_name_that_openai_lacks_stays_as_it_is():
     assert voice_behind("af_hart", ["af_heart"]) == "af_hart"
 
 
+@pytest.mark.parametrize(
+    ("blend", "voices"),
+    [
+        ("alloy+nova", "af_alloy+af_nova"),
+        ("alloy(2)+nova(1)", "af_alloy(2)+af_nova(1)"),
+        ("af_heart + alloy (2)", "af_heart + af_alloy (2)"),
+        ("my-alloy+alloys+af_alloy+Alloy", "my-alloy+alloys+af_alloy+Alloy"),
+        ("alloy)", "alloy)"),
+    ],
+)
+def test_openais_names_may_be_blended(blend, voices):
+    assert voice_behind(blend, ["af_heart", "af_alloy", "af_nova"]) == voices
+
+
 def test_an_openai_voice_never_points_to_one_that_is_missing():
     with pytest.raises(UnknownVoice, match="af_alloy"):
         voice_behind("alloy", ["af_heart"])
+    with pytest.raises(UnknownVoice, match="af_alloy"):
+        voice_behind("af_heart+alloy(2)", ["af_heart"])
 
 
 def test_an_unknown_model_is_refused_with_the_known_ones():

@@ -143,6 +143,9 @@ def test_word_timings_precede_their_audio_and_are_within_it():
         ({}, 400, "bad_request"),
         ({"text": "..."}, 400, "nothing_to_speak"),
         ({"text": "Hi", "voice": "af_hart"}, 400, "unknown_voice"),
+        ({"text": "Hi", "voice": "af_heart+af_hart(2)"}, 400, "unknown_voice"),
+        ({"text": "Hi", "voice": "af_heart(0)+af_bella"}, 400, "bad_request"),
+        ({"text": "Hi", "voice": "bf_emma+af_heart"}, 400, "unsupported_language"),
         ({"text": "Hi", "lang": "z"}, 400, "unsupported_language"),
         ({"text": "Hi", "speed": "1.0"}, 400, "bad_request"),
         ({"text": "Hi", "format": "midi"}, 400, "bad_request"),
@@ -166,10 +169,18 @@ def test_unknown_voice_names_near_matches_and_echoes_the_request_id():
     assert error["request_id"] == "r7"
 
 
-@pytest.mark.parametrize("wrong", [{"voice": "af_hart"}, {"lang": "z"}])
+@pytest.mark.parametrize("wrong", [{"voice": "af_hart"}, {"voice": "af_heart(x)"}, {"lang": "z"}])
 def test_what_cannot_be_spoken_is_refused_before_a_stream_of_events_begins(wrong):
     status, _, _ = asyncio.run(answer_to({"text": "Hi", "transport": "sse", **wrong}))
     assert status == 400
+
+
+@pytest.mark.parametrize("fields", [{"voice": "af_bella(2)+bf_emma(1)"}, {"voice": "bf_emma + af_bella", "lang": "a"}])
+def test_a_blend_of_voices_is_spoken_in_the_language_of_its_first_voice_unless_told_otherwise(fields):
+    engine = FakeEngine()
+    status, _, body = asyncio.run(answer_to({"text": "Hi there.", "transport": "sse", **fields}, engine))
+    assert status == 200
+    assert engine.finished[-1].voice == events_of(body)[0][1]["voice"] == fields["voice"]
 
 
 def test_requests_past_the_bound_are_refused_with_retry_after():

@@ -159,7 +159,21 @@ def test_a_switch_gives_the_voices_as_bare_ids():
     assert (status, refused["error"]["param"]) == (400, "format")
 
 
-@pytest.mark.parametrize("voice", ["af_hart", "alloy", "../af_heart"])
+def test_names_of_either_kind_may_be_blended():
+    engine = FakeEngine(voices=EVERY_VOICE)
+    status, _, body = spoken(engine, voice="nova(2)+af_heart(1)")
+    assert (status, bool(body)) == (200, True)
+    assert {segment.voice for segment in engine.finished} == {"af_nova(2)+af_heart(1)"}
+
+
+@pytest.mark.parametrize("voice", ["af_heart(0)+af_bella", "af_heart+", "af_heart(much)"])
+def test_an_ill_formed_blend_blames_the_voice(voice):
+    status, _, body = spoken(voice=voice)
+    error = json.loads(body)["error"]
+    assert (status, error["code"], error["param"]) == (400, "bad_request", "voice")
+
+
+@pytest.mark.parametrize("voice", ["af_hart", "alloy", "../af_heart", "af_heart+af_hart", "af_heart+alloy(2)"])
 @pytest.mark.parametrize("stream_format", ["audio", "sse"])
 def test_a_voice_that_is_not_loaded_is_refused_with_the_list_before_any_audio(voice, stream_format):
     status, headers, body = spoken(voice=voice, stream_format=stream_format)

@@ -86,6 +86,18 @@ def test_an_unknown_voice_fails_its_message_only():
     run(scenario)
 
 
+def test_a_blend_of_voices_is_a_voice_and_an_ill_formed_one_fails_its_message_only():
+    async def scenario(socket, engine):
+        for voice in ("af_bella(2)+af_heart(1)", "af_bella(2)+", "af_heart+af_bella"):
+            socket.say({"text": "Hello.", "voice": voice})
+        assert (await socket.until("synthesis_complete"))[1]
+        assert (await socket.until("error"))[0]["code"] == "bad_request"
+        assert (await socket.until("synthesis_complete"))[1]
+        assert [segment.voice for segment in engine.finished] == ["af_bella(2)+af_heart(1)", "af_heart+af_bella"]
+
+    run(scenario)
+
+
 def test_text_deltas_are_spoken_before_the_text_ends():
     async def scenario(socket, engine):
         for delta in ("The first sent", "ence. The sec", "ond"):
