@@ -17,8 +17,9 @@ LAYERS: dict[str, set[str]] = {
     "serve_app/ray_environment.py": set(),
     "serve_app/config.py": {"pydantic", "yaml"},
     "serve_app/text": {"misaki", "spacy", "phonemizer", "espeakng_loader", "serve_app.errors", "serve_app.config"},
-    "serve_app/text/chunker.py": set(),
+    "serve_app/text/chunker.py": {"serve_app.text.pauses"},
     "serve_app/text/normalize.py": {"serve_app.text"},
+    "serve_app/text/pauses.py": set(),
     "serve_app/text/pieces.py": set(),
     "serve_app/protocol": {
         "pydantic",
@@ -58,6 +59,7 @@ LAYERS: dict[str, set[str]] = {
         "serve_app.metrics",
         "serve_app.protocol",
         "serve_app.text.chunker",
+        "serve_app.text.pauses",
         "serve_app.text.pieces",
     },
     "serve_app/client": {

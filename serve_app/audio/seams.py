@@ -48,7 +48,8 @@ class SeamJoiner:
 
     After punctuation the pause becomes what the model gave, within 0.2-0.45 s; where the text was cut between two
     words, at most 0.08 s of silence is left. A segment without speech adds to the silence around it, and is bounded
-    with it: a pause that somebody asked for belongs between two calls, not into one.
+    with it. A pause that somebody asked for is a call of `pause` between two of `join`; it takes the place of the
+    silence that the seam would have had, so that it is as long as asked for from speech to speech.
     """
 
     def __init__(self) -> None:
@@ -57,6 +58,8 @@ class SeamJoiner:
         self._tail_samples: int | None = None
         self._tail_left_samples = 0
         self._bridges = False
+        self._owed: int | None = None
+        """Samples of a pause that are still to come, negative if more silence has left already; None: no pause."""
         self._last = np.float32(0)
 
     def join(self, samples: Samples, continues: bool) -> Joined:
@@ -80,13 +83,33 @@ class SeamJoiner:
             joined[len(joined) - len(fade) :] *= fade[::-1]
         self._held = tail[:0] if continues else tail[kept:]
         self._tail_samples, self._tail_left_samples, self._bridges = len(tail), kept, continues
+        self._owed = None
         self._last = joined[-1] if len(joined) else np.float32(0)
         return Joined(joined, trimmed)
 
+    def pause(self, samples: int) -> Samples:
+        """Silence to play now, of a pause of `samples` between speech and speech; calls in a row add up.
+
+        At the start of the utterance the pause lasts until the first speech, at its end from the last one on. What is
+        missing to its exact length comes with the next `join`, which keeps so much of its segment's own lead, or with
+        `finish`. The least is what left already and 0.04 s.
+        """
+        if self._owed is None:
+            self._owed, self._held = -self._tail_left_samples, self._held[:0]
+            self._tail_samples = self._tail_samples or 0
+        self._owed += samples
+        silence = np.zeros(max(self._owed - _BRIDGE_EDGE, 0), np.float32)
+        self._owed -= len(silence)
+        if len(silence):
+            fade = _ramp(len(silence))
+            silence[: len(fade)] += self._last * fade[::-1]
+            self._last = silence[-1]
+        return silence
+
     def finish(self) -> Samples:
-        """The rest of the last segment's silence; call once, after the last `join`."""
+        """The rest of the last segment's silence, or of the pause after it; call once, at the end."""
         held, self._held = self._held, np.zeros(0, np.float32)
-        return held
+        return np.concatenate((np.zeros(max(self._owed or 0, 0), np.float32), held))
 
     def _hold(self, silence: Samples, continues: bool) -> Joined:
         """Take a segment without speech as more of the tail before it."""
@@ -110,7 +133,11 @@ class SeamJoiner:
     def _head(self, samples: Samples, start: int, end: int) -> tuple[Samples, int]:
         """Silence and speech that follow on the tail which already left, and how far the segment's start moved."""
         assert self._tail_samples is not None
-        if self._bridges:
+        if self._owed is not None:
+            missing = max(self._owed, _BRIDGE_EDGE)
+            lead = min(start, missing)
+            filler = missing - lead
+        elif self._bridges:
             lead, filler = min(start, _BRIDGE_EDGE), 0
         else:
             pause = min(max(self._tail_samples + start, _PAUSE_MIN), _PAUSE_MAX)

@@ -10,17 +10,21 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Protocol
 
-from serve_app.audio.pcm import Samples
+from serve_app.audio.pcm import MODEL_RATE, Samples
 from serve_app.audio.seams import SeamJoiner
 from serve_app.blends import check_voice
 from serve_app.engine.types import AudioChunk, Engine, EngineInfo, Segment
 from serve_app.errors import EngineUnavailable
 from serve_app.metrics import DROPPED_SYMBOLS, Recorder
 from serve_app.protocol.requests import SpeechRequest
+from serve_app.text.pauses import split_at_pauses
 from serve_app.text.pieces import Piece
 
 READY_WITHIN_S = 1.0
 """How long an engine that never answered before may take to; past it a request is refused, not left hanging."""
+
+MAX_PAUSES_S = 600.0
+"""All pauses of one utterance; later ones shrink to nothing. A short text could otherwise ask for hours of audio."""
 
 
 class Phonemizer(Protocol):
@@ -50,7 +54,7 @@ class TimedWord:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spoken:
-    """Audio to send next: float32 [n] at the engine's rate. `segments` is 0 for the silence that ends an utterance."""
+    """Audio to send next: float32 [n] at the engine's rate. `segments` is 0 for a pause and the silence at the end."""
 
     samples: Samples
     sample_rate: int
@@ -124,44 +128,91 @@ class Speech:
         """
         await self.check(request)
         free = asyncio.Semaphore(self._lookahead)
-        submitted: asyncio.Queue[tuple[Piece, asyncio.Task[AudioChunk]] | None] = asyncio.Queue()
+        due: asyncio.Queue[_Due | float | None] = asyncio.Queue()
         running: set[asyncio.Task[AudioChunk]] = set()
 
         async def submit() -> None:
-            index = 0
+            index, first_pauses = 0, list[float]()
             async for sentence in sentences:
-                for piece in await self._phonemizer.pieces(sentence, request.language):
-                    await free.acquire()
-                    task = asyncio.create_task(self._engine.synthesize(_segment(piece, index, request, session_id)))
-                    running.add(task)
-                    submitted.put_nowait((piece, task))
-                    index += 1
+                for part in split_at_pauses(sentence):
+                    if isinstance(part, float):
+                        if index:
+                            due.put_nowait(part)
+                        else:
+                            first_pauses.append(part)
+                        continue
+                    for piece in await self._phonemizer.pieces(part, request.language):
+                        await free.acquire()
+                        task = asyncio.create_task(self._engine.synthesize(_segment(piece, index, request, session_id)))
+                        running.add(task)
+                        due.put_nowait(_Due(piece, task, () if index else tuple(first_pauses)))
+                        index += 1
 
         submitting = asyncio.create_task(submit())
-        submitting.add_done_callback(lambda _: submitted.put_nowait(None))
-        joiner, position_s, sample_rate = SeamJoiner(), 0.0, 0
+        submitting.add_done_callback(lambda _: due.put_nowait(None))
+        track = _Track()
         try:
-            while (item := await submitted.get()) is not None:
-                piece, task = item
-                chunk = await task
-                running.discard(task)
-                if piece.dropped:
-                    self._recorder.record(DROPPED_SYMBOLS, piece.dropped)
-                joined = joiner.join(chunk.samples, continues=piece.continues)
-                sample_rate = chunk.sample_rate
-                origin_s = position_s - joined.trimmed_start_samples / sample_rate
-                heard_s = (position_s, position_s + len(joined.samples) / sample_rate)
-                position_s = heard_s[1]
-                words = _timed(piece, chunk, origin_s, heard_s)
-                yield Spoken(joined.samples, sample_rate, words, chunk.inference_s)
+            while (item := await due.get()) is not None:
+                if isinstance(item, float):
+                    yield track.pause(item)
+                    continue
+                chunk = await item.task
+                running.discard(item.task)
+                if item.piece.dropped:
+                    self._recorder.record(DROPPED_SYMBOLS, item.piece.dropped)
+                for pause_s in item.pauses_s:
+                    yield track.pause(pause_s)
+                yield track.speak(item.piece, chunk)
                 free.release()
             await submitting  # re-raises what ended it
-            if len(tail := joiner.finish()):
-                yield Spoken(tail, sample_rate, segments=0)
+            if (end := track.finish()) is not None:
+                yield end
         finally:
             for unfinished in (submitting, *running):
                 unfinished.cancel()
             await asyncio.gather(submitting, *running, return_exceptions=True)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Due:
+    """A piece in the engine's hands, and the pauses that begin an utterance: no audio leaves before the engine has
+    taken its first segment, so that a refusal still is one.
+    """
+
+    piece: Piece
+    task: "asyncio.Task[AudioChunk]"
+    pauses_s: tuple[float, ...]
+
+
+class _Track:
+    """The audio of one utterance as it grows: seams, pauses, and where in it each word is heard."""
+
+    def __init__(self) -> None:
+        self._joiner = SeamJoiner()
+        self._position_samples = 0
+        self._pauses_left_s = MAX_PAUSES_S
+
+    def speak(self, piece: Piece, chunk: AudioChunk) -> Spoken:
+        """The next segment."""
+        joined = self._joiner.join(chunk.samples, continues=piece.continues)
+        start_s = self._position_samples / chunk.sample_rate
+        origin_s = start_s - joined.trimmed_start_samples / chunk.sample_rate
+        self._position_samples += len(joined.samples)
+        words = _timed(piece, chunk, origin_s, (start_s, self._position_samples / chunk.sample_rate))
+        return Spoken(joined.samples, chunk.sample_rate, words, chunk.inference_s)
+
+    def pause(self, pause_s: float) -> Spoken:
+        """A pause between what was spoken last and what comes next."""
+        pause_s = min(pause_s, self._pauses_left_s)
+        self._pauses_left_s -= pause_s
+        silence = self._joiner.pause(round(pause_s * MODEL_RATE))
+        self._position_samples += len(silence)
+        return Spoken(silence, MODEL_RATE, segments=0)
+
+    def finish(self) -> Spoken | None:
+        """The silence at the end, if any is left."""
+        tail = self._joiner.finish()
+        return Spoken(tail, MODEL_RATE, segments=0) if len(tail) else None
 
 
 def _segment(piece: Piece, index: int, request: SpeechRequest, session_id: str) -> Segment:

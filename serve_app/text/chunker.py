@@ -33,6 +33,8 @@ import re
 import unicodedata
 from enum import Enum, auto
 
+from serve_app.text.pauses import PAUSE, PAUSE_START
+
 DEFAULT_MAX_CHARS = 400
 
 # --- Abbreviations -------------------------------------------------------------------------------------------------
@@ -118,8 +120,6 @@ _LINE_BREAKS = frozenset("\n\u2028\u2029")
 _SPOKEN_SYMBOLS = frozenset("%‰&@+=°§×÷±√∞≈≠≤≥№℃℉")  # besides letters, digits and currency signs
 _TRACKED = frozenset("`[]()«»")
 
-_PAUSE = re.compile(r"\[pause:\s*\d+(?:\.\d+)?\s*m?s\]", re.IGNORECASE)
-_PAUSE_START = "[pause:"
 _LONGEST_SPAN = 300  # a bracket or code span still open after so many characters is a stray mark
 _LONGEST_LOOK = 24
 
@@ -176,6 +176,7 @@ class _Sentences:
         self._max = max_chars
         self._hard_max = 4 * max_chars
         self._guillemets = 0
+        self._released = False  # a piece of this text was returned
         self._start()
 
     def _start(self) -> None:
@@ -271,9 +272,9 @@ class _Sentences:
         self._start()
         self._guillemets = 0
         if spoken:
-            self.pieces.append(text)
-        elif pauses := _PAUSE.findall(text):
-            self._buffer = list(" ".join(pauses))
+            self._release(text)
+        elif pauses := _pauses(text):
+            self._buffer = list(pauses)
             self._gap = " "
 
     def number(self, mark: str) -> None:
@@ -283,16 +284,20 @@ class _Sentences:
         self._widen(" ")
 
     def finish(self, tail: str) -> str | None:
-        """Return what is left as one piece, None where nothing of it is spoken; start anew.
+        """Return what is left as one piece, None where nothing of it is spoken or paused for; start anew.
 
         tail: the begun line that `_Lines` still held.
         """
         text, held, gap = "".join(self._buffer), self._look.rstrip(), self._gap.replace("\n", " ")
         spoken = self._first_spoken >= 0 or any(_is_spoken(char) for char in held + tail)
+        released, self._released = self._released, False
         self._start()
         self._guillemets = 0
         rest = text + gap + held if held else text
-        return " ".join(part for part in (rest, tail) if part) if spoken else None
+        whole = " ".join(part for part in (rest, tail) if part)
+        if spoken:
+            return whole
+        return (_pauses(whole) or None) if released else None
 
     # The states
 
@@ -362,10 +367,10 @@ class _Sentences:
             self._state, self._look = _State.END, ""
         elif len(inner) < _LONGEST_LOOK and inner[0].isdigit() and (char.isdigit() or char in ", -–"):
             return
-        elif self._look.lower() == _PAUSE_START:
+        elif self._look.lower() == PAUSE_START:
             self._look = self._look[:-1]
             self._settle(self._kind is not _Kind.DOT or self._rule() is _Rule.ORDINARY, char)
-        elif not _PAUSE_START.startswith(self._look.lower()):
+        elif not PAUSE_START.startswith(self._look.lower()):
             self._look = self._look[:-1]
             self._settle(self._kind is _Kind.FULL, char)
 
@@ -513,7 +518,7 @@ class _Sentences:
             self._brackets -= 1
             if not self._brackets:
                 self._link_at = at + 1
-                if self._first_spoken >= self._span_at and _PAUSE.fullmatch("".join(self._buffer[self._span_at :])):
+                if self._first_spoken >= self._span_at and PAUSE.fullmatch("".join(self._buffer[self._span_at :])):
                     self._first_spoken = -1
         elif char == "(":
             self._target += 1 if self._target or at == self._link_at else 0
@@ -547,8 +552,12 @@ class _Sentences:
         return self._first_spoken >= 0 and not self._protected()
 
     def _cut(self) -> None:
-        self.pieces.append("".join(self._buffer))
+        self._release("".join(self._buffer))
         self._start()
+
+    def _release(self, piece: str) -> None:
+        self.pieces.append(piece)
+        self._released = True
 
     def _overflow(self) -> None:
         """Release a part of a sentence that has become too long, at a clause mark if that leaves no stub."""
@@ -566,7 +575,7 @@ class _Sentences:
         else:
             return
         if self._first_spoken < at:
-            self.pieces.append("".join(self._buffer[:at]).rstrip())
+            self._release("".join(self._buffer[:at]).rstrip())
         shift = at + 1 if self._buffer[at].isspace() else at
         del self._buffer[:shift]
         for name in ("_soft_clause", "_soft_blank", "_soft_border", "_link_at"):
@@ -585,6 +594,10 @@ class _Sentences:
         blanks = (at for at in range(len(buffer) - 2, self._max // 4, -1) if buffer[at] == " ")
         letters = (at for at in range(len(buffer) - 1, len(buffer) // 2, -1) if not _joins(buffer[at]))
         return next(blanks, next(letters, len(buffer) - 1))
+
+
+def _pauses(text: str) -> str:
+    return " ".join(mark[0] for mark in PAUSE.finditer(text))
 
 
 def _kind_of(char: str) -> _Kind:
@@ -770,8 +783,8 @@ class IncrementalSentenceChunker:
     """Sentences out of text that arrives in slices of any size; the module says how and when.
 
     Every spoken character of the input is in exactly one piece, in order (`_Lines` names the exceptions). Pieces are
-    never empty, never begin or end with white space and always hold something that is spoken. Not thread-safe: one
-    object a text.
+    never empty, never begin or end with white space and always hold something that is spoken; pauses after the last
+    spoken piece, and nothing else, are a piece of their own. Not thread-safe: one object a text.
 
     Args:
         max_chars: past so many characters without an end, a sentence is released in parts. Never inside a number, an
@@ -796,7 +809,7 @@ class IncrementalSentenceChunker:
         return pieces
 
     def flush(self) -> str | None:
-        """End the text: return the rest, None where nothing of it is spoken. The object is as new afterwards."""
+        """End the text: return the rest, None where nothing of it is to be heard. The object is as new afterwards."""
         return self._sentences.finish(self._lines.finish())
 
 

@@ -94,6 +94,82 @@ def test_put_in_silence_shifts_the_other_way():
     assert moved[1] == pytest.approx(-0.18 * RATE, abs=240)
 
 
+def paused(*steps):
+    """The utterance of segments and pauses in seconds, and how far each segment's start moved."""
+    joiner, parts, moved = SeamJoiner(), [], []
+    for step in steps:
+        if isinstance(step, float):
+            parts.append(joiner.pause(round(step * RATE)))
+        else:
+            joined = joiner.join(step, continues=False)
+            parts.append(joined.samples)
+            moved.append(joined.trimmed_start_samples)
+    return np.concatenate([*parts, joiner.finish()]), moved
+
+
+@pytest.mark.parametrize("lead_s", [0.0, 0.03, 0.35])
+@pytest.mark.parametrize("tail_s", [0.0, 0.1, 0.5, 1.5])
+@pytest.mark.parametrize("pauses_s", [(0.3,), (1.0,), (10.0,), (0.1, 0.2), (0.02, 0.0, 1.0)])
+def test_a_pause_is_as_long_as_asked_for_from_speech_to_speech(lead_s, tail_s, pauses_s):
+    before, after = segment(0.35, tail_s, seed=1), segment(lead_s, 0.5, seed=2)
+    utterance, (_, moved) = paused(before, *pauses_s, after)
+    speech_ends = len(before) - round(tail_s * RATE)
+    middle = round((lead_s + 0.3) * RATE)
+    at = speech_ends + round(sum(pauses_s) * RATE) + round(0.3 * RATE)
+    np.testing.assert_array_equal(utterance[at : at + 1_000], after[middle : middle + 1_000])
+    assert gaps_s(utterance) == [pytest.approx(sum(pauses_s), abs=0.011)]
+    assert (
+        len(utterance) - len(after) + moved == speech_ends + round(sum(pauses_s) * RATE) - round(lead_s * RATE) + moved
+    )
+
+
+def test_a_pause_at_the_start_lasts_until_the_first_speech_and_one_at_the_end_from_the_last_on():
+    samples = segment(0.35, 0.5)
+    utterance, (moved,) = paused(1.0, samples, 0.7)
+    assert silent_runs_s(utterance) == [pytest.approx(1.0, abs=0.006), pytest.approx(0.7, abs=0.006)]
+    assert len(utterance) == round((1.0 + 0.6 + 0.7) * RATE)
+    assert moved == round((0.35 - 0.04) * RATE)
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 0.01, 0.2])
+def test_a_pause_shorter_than_what_has_left_is_as_short_as_can_be(pause_s):
+    utterance, _ = paused(segment(), pause_s, segment())
+    assert gaps_s(utterance) == [pytest.approx(0.24, abs=0.006)]
+
+
+def test_most_of_a_pause_is_there_before_the_next_segment_is():
+    joiner = SeamJoiner()
+    joiner.join(segment(), continues=FULL_STOP)
+    assert len(joiner.pause(2 * RATE)) == round((2 - 0.2 - 0.04) * RATE)
+    assert len(joiner.pause(RATE)) == RATE
+
+
+def test_a_pause_holds_for_one_seam_only():
+    utterance, _ = paused(segment(), 2.0, segment(), segment())
+    pause, seam = gaps_s(utterance)
+    assert pause == pytest.approx(2.0, abs=0.006)
+    assert 0.15 <= seam <= 0.6
+
+
+@pytest.mark.parametrize("tail_s", [0.0, 0.004, 0.1])
+def test_a_pause_begins_and_ends_without_a_click(tail_s):
+    first, last = segment(0.1, tail_s), segment(0.0)
+    first[-10:] += 0.5
+    last[:10] += 0.5
+    joiner = SeamJoiner()
+    parts = [joiner.join(first, continues=FULL_STOP).samples, joiner.pause(RATE), joiner.join(last, False).samples]
+    for before, after in zip(parts, parts[1:], strict=False):
+        assert abs(float(before[-1]) - float(after[0])) < 0.02
+
+
+@pytest.mark.parametrize("silent", [silence(0.4), silence(0.0)], ids=len)
+def test_a_silent_segment_does_not_change_a_pause_before_or_after_it(silent):
+    for steps in ((segment(), 1.0, silent, segment()), (segment(), silent, 1.0, segment())):
+        assert gaps_s(paused(*steps)[0]) == [pytest.approx(1.0, abs=0.006)]
+    start, _ = silent_runs_s(paused(1.0, silent, segment())[0])
+    assert start == pytest.approx(1.0, abs=0.006)
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(

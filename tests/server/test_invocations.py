@@ -183,6 +183,37 @@ def test_a_blend_of_voices_is_spoken_in_the_language_of_its_first_voice_unless_t
     assert engine.finished[-1].voice == events_of(body)[0][1]["voice"] == fields["voice"]
 
 
+@pytest.mark.parametrize("format", ["wav", "mp3"])
+@pytest.mark.parametrize("fields", [{}, {"stream": False}, {"transport": "sse"}])
+def test_a_pause_is_in_the_audio_of_every_answer(format, fields):
+    without, paused = (
+        asyncio.run(answer_to({"text": text, "format": format, **fields}))
+        for text in ("One. Two.", "One. [pause:5s] Two. [pause:1s]")
+    )
+    assert paused[0] == 200
+    # Its seconds take the place of a seam's 0.2 and an end's 0.05; base64 adds a third.
+    expected = 5.75 * (48_000 if format == "wav" else 6_000) * (4 / 3 if "transport" in fields else 1)
+    assert len(paused[2]) - len(without[2]) == pytest.approx(expected, rel=0.05)
+
+
+def test_words_after_a_pause_are_timed_after_it():
+    body = {"text": "One. [pause:5s] Two.", "transport": "sse", "timestamps": True}
+    events = events_of(asyncio.run(answer_to(body))[2])
+    first, second = (data["words"][0] for name, data in events if name == "audio_words")
+    assert second["start_s"] - first["end_s"] == pytest.approx(5, abs=0.01)
+
+
+def test_a_whole_answer_counts_its_pauses():
+    _, headers, _ = asyncio.run(answer_to({"text": "[pause:2s] One. [pause:3s]", "stream": False}))
+    assert float(headers["x-audio-duration"]) == pytest.approx(5 + 0.025 * len("One."), abs=0.001)
+
+
+@pytest.mark.parametrize("text", ["[pause:1s]", "[pause:1s] ... [pause:300ms]"])
+def test_pauses_alone_are_nothing_to_speak(text):
+    status, _, body = asyncio.run(answer_to({"text": text}))
+    assert (status, json.loads(body)["code"]) == (400, "nothing_to_speak")
+
+
 def test_requests_past_the_bound_are_refused_with_retry_after():
     async def scenario():
         engine = FakeEngine(gated=True)

@@ -1,16 +1,19 @@
 """What an utterance is made of, over an engine whose every phoneme is a tone of its own: a word can be heard."""
 
 import asyncio
+from contextlib import aclosing
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from serve_app.engine.fake import HOP_SAMPLES, PAD_FRAMES, SAMPLE_RATE, FakeEngine
+from serve_app.errors import QueueSaturated
 from serve_app.metrics import NoRecorder
 from serve_app.protocol.requests import SpeechRequest
-from serve_app.server.speech import Sentences, Speech
+from serve_app.server.speech import MAX_PAUSES_S, Sentences, Speech
 from serve_app.text.pieces import Piece, WordSpan
+from tests.asgi import turns_until
 
 FRAME_S = HOP_SAMPLES / SAMPLE_RATE
 BLANK, STOP = 5, 6
@@ -42,16 +45,21 @@ class WordPhonemizer:
         return ("a",)
 
 
-def spoken(engine=None, *, speed=1.0, words_per_piece=9):
-    """All audio of an utterance of `SENTENCES`, and its words."""
+def parts_of(sentences, engine=None, *, speed=1.0, words_per_piece=9):
+    """What an utterance of these sentences yields."""
 
     async def scenario():
         speech = Speech(WordPhonemizer(words_per_piece), engine or FakeEngine(), NoRecorder(), lookahead_segments=2)
-        request = SpeechRequest(text=" ".join(SENTENCES), speed=speed)
+        request = SpeechRequest(text=" ".join(sentences), speed=speed)
         async with asyncio.timeout(10):
-            return [part async for part in speech.speak(request, Sentences(SENTENCES, final=True), session_id="s")]
+            return [part async for part in speech.speak(request, Sentences(sentences, final=True), session_id="s")]
 
-    parts = asyncio.run(scenario())
+    return asyncio.run(scenario())
+
+
+def spoken(engine=None, *, sentences=SENTENCES, speed=1.0, words_per_piece=9):
+    """All audio of an utterance, and its words."""
+    parts = parts_of(sentences, engine, speed=speed, words_per_piece=words_per_piece)
     return np.concatenate([part.samples for part in parts]), [word for part in parts for word in part.words]
 
 
@@ -103,3 +111,106 @@ def test_words_never_overlap_nor_outlast_the_audio_when_a_seam_takes_their_silen
     assert times == sorted(times)
     assert words[0].start_s >= 0
     assert words[-1].end_s <= len(samples) / SAMPLE_RATE + 1e-9
+
+
+def silences_s(samples):
+    """Seconds of each run of silence: beeps have no two samples of silence in a row."""
+    loud = np.flatnonzero(np.abs(np.concatenate([[1], samples, [1]])) > 1e-6)
+    gaps = np.diff(loud) - 1
+    return list(gaps[gaps > 100] / SAMPLE_RATE)
+
+
+PAD_S = PAD_FRAMES * FRAME_S
+
+
+@pytest.mark.parametrize("words_per_piece", [1, 9])
+@pytest.mark.parametrize(
+    ("sentences", "pauses_s"),
+    [
+        (("One [pause:1s] fine",), [PAD_S, 1.0, PAD_S]),
+        (("One", "[pause:300ms] fine"), [PAD_S, 0.3, PAD_S]),
+        (("One [PAUSE:1.5s]", "fine"), [PAD_S, 1.5, PAD_S]),
+        (("[pause:1s] One",), [1.0, PAD_S]),
+        (("[pause:1s]", "[pause:500ms] One"), [1.5, PAD_S]),
+        (("One", "[pause:2s]"), [PAD_S, 2.0]),
+        (("One [pause:2s]",), [PAD_S, 2.0]),
+        (("One [pause:1s] [pause:250ms]", "[pause:250ms] fine"), [PAD_S, 1.5, PAD_S]),
+        (("One [pause:60s] fine",), [PAD_S, 10.0, PAD_S]),
+        (("One[pause:0.5s]day[pause:1s]Bob[pause:1.5s]left.",), [PAD_S, 0.5, 1.0, 1.5, PAD_S]),
+    ],
+)
+def test_a_pause_is_as_long_as_written_to_the_sample(sentences, pauses_s, words_per_piece):
+    samples, words = spoken(sentences=sentences, words_per_piece=words_per_piece)
+    assert silences_s(samples) == pytest.approx(pauses_s, abs=1.5 / SAMPLE_RATE)
+    for word in words:
+        start, end = round(word.start_s * SAMPLE_RATE), round(word.end_s * SAMPLE_RATE)
+        for heard in (samples[start : start + HOP_SAMPLES], samples[end - HOP_SAMPLES : end]):
+            assert pitch_hz(heard) == pytest.approx(100 + 10 * IDS[word.text], abs=15)
+
+
+@pytest.mark.parametrize("sentences", [("[pause:1s]",), ("[pause:1s]", "[pause:2s] "), ("", "[pause:1s]")])
+def test_pauses_alone_are_nothing_to_speak(sentences):
+    assert parts_of(sentences) == []
+
+
+def test_all_pauses_of_an_utterance_are_bounded_and_none_is_one_big_block_of_memory():
+    many = (*["One [pause:10s] [pause:10s]"] * 100, "left.")
+    parts = parts_of(many)
+    spoken_s = sum(part.segments for part in parts) * 10 * FRAME_S
+    total_s = sum(len(part.samples) for part in parts) / SAMPLE_RATE
+    assert MAX_PAUSES_S <= total_s <= MAX_PAUSES_S + spoken_s + 100 * 0.45
+    assert max(len(part.samples) for part in parts) <= 10 * SAMPLE_RATE
+    assert parts[-1].words[0].text == "left."
+
+
+def test_a_pause_leaves_before_the_next_sentence_is_spoken_or_even_written():
+    async def scenario():
+        engine, sentences = FakeEngine(gated=True), Sentences()
+        speech = Speech(WordPhonemizer(9), engine, NoRecorder(), lookahead_segments=2)
+        request = SpeechRequest(text="fed")
+        async with asyncio.timeout(10), aclosing(speech.speak(request, sentences, session_id="s")) as parts:
+            sentences.add(["One", "[pause:2s]"], final=False)
+            engine.allow(1)
+            first, pause = await anext(parts), await anext(parts)
+            assert (first.segments, pause.segments) == (1, 0)
+            assert len(pause.samples) / SAMPLE_RATE == pytest.approx(2.0, abs=0.2)
+            sentences.add(["fine"], final=True)
+            engine.allow(1)
+            return first, pause, await anext(parts)
+
+    parts = asyncio.run(scenario())
+    assert silences_s(np.concatenate([part.samples for part in parts]))[:2] == pytest.approx([PAD_S, 2.0], abs=1e-4)
+
+
+def test_a_pause_at_the_start_waits_so_that_a_refusal_comes_before_any_audio():
+    engine = FakeEngine()
+    engine.fail_next(QueueSaturated("full"))
+    with pytest.raises(QueueSaturated):
+        parts_of(("[pause:1s] One",), engine)
+
+
+def test_leaving_during_a_pause_cancels_what_is_ahead():
+    async def scenario():
+        engine = FakeEngine(gated=True)
+        speech = Speech(WordPhonemizer(9), engine, NoRecorder(), lookahead_segments=2)
+        sentences = Sentences(["One [pause:5s] fine", "day"], final=True)
+        async with (
+            asyncio.timeout(10),
+            aclosing(speech.speak(SpeechRequest(text="x"), sentences, session_id="s")) as parts,
+        ):
+            engine.allow(1)
+            await anext(parts)
+            assert (await anext(parts)).segments == 0
+            await turns_until(lambda: engine.queue_depth == 1)
+        return engine
+
+    engine = asyncio.run(scenario())
+    assert len(engine.finished) == 1
+    assert sorted(segment.index for segment in engine.cancelled) == [1, 2]
+
+
+def test_each_text_between_pauses_is_a_segment_with_its_own_words():
+    engine = FakeEngine()
+    parts = parts_of(("One [pause:1s] fine [pause:1s] day",), engine)
+    assert [segment.index for segment in engine.finished] == [0, 1, 2]
+    assert [[word.text for word in part.words] for part in parts if part.segments] == [["One"], ["fine"], ["day"]]

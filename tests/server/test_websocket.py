@@ -98,6 +98,29 @@ def test_a_blend_of_voices_is_a_voice_and_an_ill_formed_one_fails_its_message_on
     run(scenario)
 
 
+@pytest.mark.parametrize("fed", [True, False])
+def test_a_pause_is_audio_like_any_other_and_barge_in_ends_it(fed):
+    async def scenario(socket, engine):
+        if fed:
+            for delta in ("One. [pau", "se:1", ".5s] Tw", "o. [pause:500ms]"):
+                socket.say({"type": "text_delta", "text": delta, "timestamps": True})
+            socket.say({"type": "text_end"})
+        else:
+            socket.say({"text": "One. [pause:1.5s] Two. [pause:500ms]", "timestamps": True})
+        end, audio = await socket.until("synthesis_complete")
+        # A beep of 25 ms a character; the lead of 50 ms is the fake engine's.
+        assert end["total_duration_s"] == pytest.approx(0.05 + 0.1 + 1.5 + 0.1 + 0.5, abs=0.001)
+        assert len(audio) == pytest.approx(48_000 * end["total_duration_s"], abs=48)
+        socket.say({"text": "One. [pause:9s] Two.", "request_id": "r"})
+        socket.say({"type": "cancel", "request_id": "r"})
+        cancelled, _ = await socket.until("synthesis_cancelled")
+        assert cancelled["sent_duration_s"] < 9
+        socket.say({"text": "[pause:1s]"})
+        assert (await socket.until("synthesis_complete"))[0]["total_duration_s"] == 0
+
+    run(scenario)
+
+
 def test_text_deltas_are_spoken_before_the_text_ends():
     async def scenario(socket, engine):
         for delta in ("The first sent", "ence. The sec", "ond"):

@@ -320,7 +320,7 @@ def test_any_slicing_gives_the_same_pieces(text, max_chars, data):
 @settings(max_examples=200, deadline=None)
 @given(text=TEXTS, max_chars=BOUNDS)
 def test_no_spoken_character_is_lost_doubled_or_moved(text, max_chars):
-    """Code fences are left out: the language after one is not spoken. So are pause marks with nothing after them."""
+    """Code fences are left out: the language after one is not spoken. So are pause marks in a text without words."""
     text = text.replace("```", "`").replace("[pause:300ms]", "")
     assert spoken("".join(split_sentences(text, max_chars))) == spoken(text)
 
@@ -350,3 +350,13 @@ def test_pause_and_pronunciation_marks_before_a_word_survive_whole(text, mark):
 def test_any_text_at_all_is_cut_the_same_in_every_slicing(text, data):
     at = data.draw(st.integers(0, len(text)))
     assert pieces_of(text[:at], text[at:]) == pieces_of(*text) == split_sentences(text)
+
+
+@pytest.mark.parametrize("end", ["[pause:1s]", " [pause:1s]", "\n\n[pause:1s]\n", "[pause:1s] …", "\n- [pause:1s]"])
+def test_pauses_after_the_last_words_are_a_piece_of_their_own_and_start_no_new_text(end):
+    assert pieces_of(*f"Hello.{end}") == ["Hello.", "[pause:1s]"]
+    chunker = IncrementalSentenceChunker()
+    chunker.feed(f"Hello. {end}")
+    chunker.flush()
+    assert chunker.feed("[pause:1s]") == []
+    assert chunker.flush() is None
