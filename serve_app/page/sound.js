@@ -6,6 +6,7 @@ const MODEL_RATE = 24000;
 /** Plays one utterance at a time. Every method may be called before `start` has finished; order is kept. */
 export class Sound {
   #context = null;
+  #node = null; // kept: Chromium collects a ScriptProcessorNode that nothing refers to
   #send = null; // to the player
   #waiting = [];
   #onReport;
@@ -21,7 +22,7 @@ export class Sound {
     if (first) this.#context = open();
     const running = this.#context.resume();
     if (first) {
-      this.#send = await connect(this.#context, this.#onReport);
+      [this.#node, this.#send] = await connect(this.#context, this.#onReport);
       for (const message of this.#waiting.splice(0)) this.#send(message);
     }
     await running;
@@ -67,13 +68,14 @@ function open() {
   }
 }
 
+/** @returns {Promise<[AudioNode, (message: object) => void]>} */
 async function connect(context, onReport) {
   if (context.audioWorklet) {
     await context.audioWorklet.addModule(new URL("pcm-worklet.js", import.meta.url));
     const node = new AudioWorkletNode(context, "pcm-player", { numberOfInputs: 0, outputChannelCount: [1] });
     node.port.onmessage = ({ data }) => onReport(data);
     node.connect(context.destination);
-    return (message) => node.port.postMessage(message, message.samples ? [message.samples.buffer] : []);
+    return [node, (message) => node.port.postMessage(message, message.samples ? [message.samples.buffer] : [])];
   }
   // Plain http from another machine: browsers keep worklets for secure contexts, and this old way for everybody.
   const queue = new PcmQueue(context.sampleRate);
@@ -83,6 +85,5 @@ async function connect(context, onReport) {
     if (report !== null) onReport(report);
   };
   node.connect(context.destination);
-  connect.kept = node; // Chromium collects a ScriptProcessorNode that nothing refers to
-  return (message) => queue.handle(message);
+  return [node, (message) => queue.handle(message)];
 }
