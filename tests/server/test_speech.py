@@ -9,11 +9,12 @@ import pytest
 
 from serve_app.engine.fake import HOP_SAMPLES, PAD_FRAMES, SAMPLE_RATE, FakeEngine
 from serve_app.errors import QueueSaturated
-from serve_app.metrics import NoRecorder
+from serve_app.metrics import DROPPED_SYMBOLS, NoRecorder
 from serve_app.protocol.requests import SpeechRequest
 from serve_app.server.speech import MAX_PAUSES_S, Sentences, Speech
 from serve_app.text.pieces import Piece, WordSpan
 from tests.asgi import turns_until
+from tests.fakes import CountingRecorder
 
 FRAME_S = HOP_SAMPLES / SAMPLE_RATE
 BLANK, STOP = 5, 6
@@ -207,6 +208,25 @@ def test_leaving_during_a_pause_cancels_what_is_ahead():
     engine = asyncio.run(scenario())
     assert len(engine.finished) == 1
     assert sorted(segment.index for segment in engine.cancelled) == [1, 2]
+
+
+class LossyPhonemizer(WordPhonemizer):
+    """Whose every piece had two symbols that the model lacks, as a pronunciation in the text may have."""
+
+    async def pieces(self, sentence, lang):
+        return [replace(piece, dropped=2) for piece in await super().pieces(sentence, lang)]
+
+
+def test_symbols_that_the_model_lacks_are_counted():
+    async def scenario(recorder):
+        speech = Speech(LossyPhonemizer(9), FakeEngine(), recorder, lookahead_segments=2)
+        sentences = Sentences(["One [pause:1s] fine", "day"], final=True)
+        async with asyncio.timeout(10):
+            return [part async for part in speech.speak(SpeechRequest(text="x"), sentences, session_id="s")]
+
+    recorder = CountingRecorder()
+    assert asyncio.run(scenario(recorder))
+    assert recorder.values[DROPPED_SYMBOLS.name] == [(2, {})] * 3
 
 
 def test_each_text_between_pauses_is_a_segment_with_its_own_words():

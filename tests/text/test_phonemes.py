@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from serve_app.config import TextSettings
 from serve_app.errors import UnsupportedLanguage
 from serve_app.text import espeak
+from serve_app.text.chunker import IncrementalSentenceChunker
+from serve_app.text.pauses import split_at_pauses
 from serve_app.text.phonemes import FrontEnd, lang_of_voice
 from serve_app.text.pieces import Piece
 from serve_app.text.vocab import MAX_PHONEMES, VOCAB, is_sound
@@ -110,6 +112,77 @@ def test_symbols_of_an_inline_pronunciation_outside_the_vocabulary_are_counted(f
     [piece] = front_end.pieces("A [rotten](/ɹˈɑt\u0329n/) mitten.", "a")
     assert phonemes(piece) == "ɐ ɹˈɑtn mˈɪtn."
     assert piece.dropped == 1
+
+
+def test_an_inline_pronunciation_written_bit_by_bit_is_heard_and_its_word_is_written_plainly(
+    front_end: FrontEnd,
+) -> None:
+    chunker = IncrementalSentenceChunker()
+    text = (
+        "I love [Kokoro](/kˈOkəɹO/). And [Kokoro](/kˈOkəɹO/)'s ([New York](/nu jˈɔɹk/)) fans [pause:1s] "
+        "love **[us](/ˈʌs/)**!"
+    )
+    sentences = [sentence for character in text for sentence in chunker.feed(character)] + [chunker.flush() or ""]
+    parts = [part for sentence in sentences for part in split_at_pauses(sentence)]
+    pieces = [piece for part in parts if isinstance(part, str) for piece in front_end.pieces(part, "a")]
+    assert [phonemes(piece) for piece in pieces] == [
+        "ˌI lˈʌv kˈOkəɹO.",
+        "ˌænd kˈOkəɹOs (nu jˈɔɹk) fˈænz",
+        "lˈʌv ˈʌs!",
+    ]
+    assert pieces[0].phoneme_ids == tuple(VOCAB[symbol] for symbol in "ˌI lˈʌv kˈOkəɹO.")
+    assert [(word.text, phonemes(piece)[word.start : word.end]) for piece in pieces for word in piece.words] == [
+        ("I", "ˌI"),
+        ("love", "lˈʌv"),
+        ("Kokoro.", "kˈOkəɹO"),
+        ("And", "ˌænd"),
+        ("Kokoro's", "kˈOkəɹOs"),
+        ("(New York)", "nu jˈɔɹk"),
+        ("fans", "fˈænz"),
+        ("love", "lˈʌv"),
+        ("us", "ˈʌs"),
+    ]
+    assert parts.count(1.0) == 1
+
+
+@pytest.mark.parametrize(
+    ("marked", "said"),
+    [
+        ("banana", "bənˈænə"),
+        ("[banana](-1)", "bənˌænə"),
+        ("[banana](-2)", "bənænə"),
+        ("[banana](0)", "bənˌænə"),
+        ("the", "ðə"),
+        ("[the](+1)", "ðˌə"),
+        ("[the](+2)", "ðˈə"),
+        ("[banana](+7)", "bənˈænə"),
+        ("[banana](+10)", "bənˈænə"),
+        ("[banana](1.5)", "bənˈænə"),
+    ],
+)
+def test_inline_stress_is_raised_and_lowered(front_end: FrontEnd, marked: str, said: str) -> None:
+    [piece] = front_end.pieces(f"Take {marked} today.", "a")
+    assert phonemes(piece).split()[1] == said
+    assert [word.text for word in piece.words][1] in ("banana", "the")
+
+
+@pytest.mark.parametrize("lang", ["e", "f", "h", "i", "p"])
+def test_inline_forms_in_other_languages_are_the_words_they_mark(front_end: FrontEnd, lang: str) -> None:
+    marked = "[Kokoro](/kˈOkəɹO/) para [bueno](+1) y [no](-2), [1984](#a#)."
+    assert front_end.pieces(marked, lang) == front_end.pieces("Kokoro para bueno y no, 1984.", lang)
+
+
+@pytest.mark.parametrize(
+    "inside",
+    ["", " ", "/", "//", "/ /", "/*/", "/\x00/", "/😀/", "/%s{0}/", "/ˈ/", "/a/b/", f"/{'a' * 1200}/", f"/{'ˈ' * 600}/"]
+    + ["#", "##", "#%n{}#", f"#{'&' * 900}#", "+", "+99", "-0", "0.55", "nan", "1e9", "((", "](", "[a](/b/)"],
+)
+@pytest.mark.parametrize("word", ["word", "two words", "1984", "$5", "é", "<b>", "w " * 150])
+def test_no_inline_form_breaks_its_sentence(front_end: FrontEnd, word: str, inside: str) -> None:
+    pieces = front_end.pieces(f"Before [{word.strip()}]({inside}) after.", "a")
+    assert max(len(piece.phoneme_ids) for piece in pieces) <= MAX_PHONEMES
+    words = [word.text for piece in pieces for word in piece.words]
+    assert (words[0], words[-1]) == ("Before", "after.")
 
 
 def test_single_code_points_between_words_are_borne(front_end: FrontEnd) -> None:
