@@ -17,26 +17,26 @@ class RemoteEngine:
     """An Engine over a handle to the Kokoro deployment."""
 
     def __init__(self, handle: DeploymentHandle) -> None:
-        self._handle = handle
+        self._synthesize, self._info = handle.synthesize, handle.info
 
     async def synthesize(self, segment: Segment) -> AudioChunk:
-        return cast(AudioChunk, await _result(self._handle.synthesize.remote(segment)))
+        return cast(AudioChunk, await _result(self._synthesize.remote(segment)))
 
     async def info(self) -> EngineInfo:
-        return cast(EngineInfo, await _result(self._handle.info.remote()))
+        return cast(EngineInfo, await _result(self._info.remote()))
 
 
 class RemotePhonemizer:
     """A Phonemizer over a handle to the Chunker deployment."""
 
     def __init__(self, handle: DeploymentHandle) -> None:
-        self._handle = handle
+        self._pieces, self._languages = handle.pieces, handle.languages
 
     async def pieces(self, sentence: str, lang: str) -> Sequence[Piece]:
-        return cast(Sequence[Piece], await _result(self._handle.pieces.remote(sentence, lang)))
+        return cast(Sequence[Piece], await _result(self._pieces.remote(sentence, lang)))
 
     async def languages(self) -> tuple[str, ...]:
-        return cast(tuple[str, ...], await _result(self._handle.languages.remote()))
+        return cast(tuple[str, ...], await _result(self._languages.remote()))
 
 
 async def _result(response: DeploymentResponse) -> Any:
