@@ -12,7 +12,6 @@ from serve_app.deployments.gateway import Gateway
 from serve_app.deployments.kokoro import Kokoro
 from serve_app.deployments.telemetry import RayRecorder, log_through_serve
 
-
 KEEP_MEMORY = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": str(1 << 30),

@@ -6,9 +6,10 @@ from ray.serve.exceptions import BackPressureError
 
 from serve_app.deployments.kokoro import Kokoro
 from serve_app.deployments.remote import RemoteEngine, RemotePhonemizer
-from serve_app.engine.fake import tone
+from serve_app.engine.fake import FakeEngine, tone
 from serve_app.engine.types import Segment
 from serve_app.errors import EngineUnavailable, QueueSaturated, UnsupportedLanguage
+from tests.engine.contract import MAX_QUEUE, PROMISES, keep
 
 SEGMENT = Segment("session", "request", 0, (1, 2, 3), "af_heart")
 
