@@ -10,35 +10,15 @@ import asyncio
 import json
 import platform
 import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.metadata import version
 
 import websockets
 
 from scripts.fake_app import ENGINE_COST_S
-from scripts.running import ROOT, SERVE_MODES, free_port, local_config, serve_running
-from serve_app.server.websocket import ROUTE
+from scripts.running import SERVE_MODES, bare_running, local_config, serve_running
 
 MESSAGE = "This is what one sentence of an answer looks like."
-
-
-@contextmanager
-def bare_server() -> Iterator[str]:
-    """The application under uvicorn in a process of its own; yields its WebSocket address."""
-    port = free_port()
-    command = [sys.executable, "-m", "uvicorn", "--factory", "scripts.fake_app:bare", "--port", str(port)]
-    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stderr is not None
-        next(line for line in process.stderr if "running on" in line)
-        yield f"ws://127.0.0.1:{port}{ROUTE}"
-    finally:
-        process.terminate()
-        process.wait(20)
 
 
 async def first_audio_s(socket: websockets.ClientConnection) -> float:
@@ -84,8 +64,9 @@ def main() -> None:
     print("| mode | server | p50 ms | p95 ms |\n| --- | --- | --- | --- |")
     for mode in options.mode or SERVE_MODES:
         config = local_config(import_path="scripts.fake_app:build", args={})
-        with bare_server() as bare, serve_running(config, SERVE_MODES[mode]) as stack:
-            ours, plain = asyncio.run(measure([stack.websocket, bare], options.repeats, warm_up=20))
+        with bare_running() as bare, serve_running(config, SERVE_MODES[mode]) as stack:
+            addresses = [stack.websocket, bare.websocket]
+            ours, plain = asyncio.run(measure(addresses, options.repeats, warm_up=20))
         print(row(mode, "serve run", ours))
         print(row(mode, "uvicorn alone", plain), flush=True)
 

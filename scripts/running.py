@@ -75,7 +75,7 @@ class Running:
                     return
             with self._changed:
                 self._changed.wait(0.5)
-        raise RuntimeError("serve run did not become ready; its last lines were:\n" + "".join(self.lines[-80:]))
+        raise RuntimeError("it did not become ready; its last lines were:\n" + "".join(self.lines[-80:]))
 
     def utterance(self, request_id: str) -> dict[str, Any]:
         """The log line of an utterance, once it has ended."""
@@ -108,6 +108,26 @@ def local_config(**changes: Any) -> dict[str, Any]:
     config["http_options"]["port"] = free_port()
     config["applications"][0].update(changes)
     return config
+
+
+@contextmanager
+def bare_running() -> Iterator[Running]:
+    """The application over a fake engine under uvicorn alone, in a process of its own: starts in a second."""
+    port = free_port()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "uvicorn", "--factory", "scripts.fake_app:bare", "--port", str(port)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        running = Running(port, process)
+        running.wait_until_ready(60.0)
+        yield running
+    finally:
+        process.terminate()
+        process.wait(60)
 
 
 def _hear_interrupts() -> None:
