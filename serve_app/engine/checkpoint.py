@@ -6,16 +6,20 @@ quantisation made all zero the value zero instead of 0/0.
 """
 
 import functools
+import importlib.util
 import io
 import json
 import re
+import sys
 import warnings
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
+from loguru import logger
 from torch import Tensor
 from torch.nn.utils import remove_weight_norm
 
@@ -174,11 +178,28 @@ def _folded_skeleton() -> "KModel":
 
 def _skeleton() -> "KModel":
     """The official model as shapes without memory: drawing 82 million numbers to overwrite them would cost seconds."""
-    from kokoro import KModel  # imports the phonemizer stack as well; only processes that hold a model pay for it
-
+    model_class = _import_kmodel()
     no_tensors = io.BytesIO()
     torch.save({}, no_tensors)
     no_tensors.seek(0)
     with torch.device("meta"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # KModel uses the older weight_norm, and a dropout in one-layer LSTMs
-        return KModel(repo_id="hexgrad/Kokoro-82M", config=dict(model_config()), model=no_tensors)
+        return model_class(repo_id="hexgrad/Kokoro-82M", config=dict(model_config()), model=no_tensors)
+
+
+def _import_kmodel() -> "type[KModel]":
+    """The model's class without the phonemizers that its package imports beside it: seconds at every start.
+
+    The package itself is not imported, and can be afterwards.
+    """
+    logger.disable("kokoro")  # as the package does: its debug lines hold phonemes
+    if "kokoro" in sys.modules:
+        return cast("type[KModel]", importlib.import_module("kokoro.model").KModel)
+    spec = importlib.util.find_spec("kokoro")
+    assert spec is not None
+    package = sys.modules["kokoro"] = ModuleType("kokoro")
+    package.__path__ = list(spec.submodule_search_locations or ())
+    try:
+        return cast("type[KModel]", importlib.import_module("kokoro.model").KModel)
+    finally:
+        del sys.modules["kokoro"]
