@@ -5,6 +5,7 @@ Memory is told as PSS, in which a page that several processes share counts once.
 """
 
 import argparse
+import re
 import statistics
 import time
 from collections import Counter
@@ -26,8 +27,8 @@ def memory_mb(running: Running) -> Counter[str]:
     for process in processes(running):
         try:
             title = " ".join(process.cmdline()) or process.name()
-            kind = title.split("ServeReplica:kokoro:")[1].split()[0].split(".")[0] if "ServeReplica" in title else "Ray and Serve"
-            held[kind] += process.memory_full_info().pss >> 20
+            replica = re.search(r"ServeReplica:kokoro:(\w+)", title)
+            held[replica[1] if replica else "Ray and Serve"] += process.memory_full_info().pss >> 20
         except psutil.NoSuchProcess:
             continue
     return held
