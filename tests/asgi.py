@@ -120,8 +120,12 @@ async def http(
     method: str = "POST",
     headers: Sequence[tuple[bytes, bytes]] = (),
     capacity: int = 0,
+    more_body: bool = False,
 ) -> Any:
-    """A request with its body already sent. `capacity` messages fit between application and client (0: no bound)."""
+    """A request with its body already sent, or with `more_body` the beginning of it.
+
+    `capacity` messages fit between application and client (0: no bound).
+    """
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     path, _, query = path.partition("?")
     scope = {
@@ -135,7 +139,7 @@ async def http(
         "headers": list(headers),
     }
     async with _exchange(app, scope, capacity) as exchange:
-        exchange.to_app.put_nowait({"type": "http.request", "body": raw, "more_body": False})
+        exchange.to_app.put_nowait({"type": "http.request", "body": raw, "more_body": more_body})
         yield exchange
 
 

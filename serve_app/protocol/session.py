@@ -13,7 +13,15 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
-from serve_app.errors import BadRequest, EngineUnavailable, IdleTimeout, NothingToSpeak, QueueSaturated, SpeechError
+from serve_app.errors import (
+    BadRequest,
+    EngineUnavailable,
+    IdleTimeout,
+    NothingToSpeak,
+    QueueSaturated,
+    SpeechError,
+    TextTooLong,
+)
 from serve_app.protocol import messages
 from serve_app.protocol.messages import (
     Cancel,
@@ -49,11 +57,13 @@ NORMAL_CLOSURE, GOING_AWAY = 1000, 1001  # RFC 6455, section 7.4.1
 class SessionLimits(RequestLimits):
     """Bounds on one session.
 
+    max_message_bytes: one client frame. Past it: TextTooLong, unread; to decode more would hold up other sessions.
     inbox_messages: utterances that may wait behind the one in hand.
     inbox_bytes: UTF-8 bytes of text that may wait there. Past either: QueueSaturated, and nothing is kept.
     session_idle_timeout_s: silence of the client, with nothing left to speak, after which the session ends.
     """
 
+    max_message_bytes: int
     inbox_messages: int
     inbox_bytes: int
     session_idle_timeout_s: float
@@ -204,8 +214,10 @@ class Session:
             return []
         self._active_s = now_s
         try:
+            if len(raw) > self._limits.max_message_bytes:
+                raise TextTooLong(f"the message is larger than {self._limits.max_message_bytes} bytes")
             message = parse_message(raw)
-        except BadRequest as error:
+        except (BadRequest, TextTooLong) as error:
             return [] if self._state is State.CLOSING else [Send(error_frame(error, error.request_id))]
         transition = TRANSITIONS.get((self._state, type(message)))
         if transition is None:

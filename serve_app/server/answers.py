@@ -1,5 +1,6 @@
 """One complete input, one spoken answer over HTTP: what every route that speaks shares, whatever API it belongs to."""
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import aclosing
 from typing import Protocol
@@ -11,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from serve_app.audio.encoders import AudioEncoder, open_encoder
 from serve_app.audio.pcm import slices
 from serve_app.config import LimitSettings
-from serve_app.errors import NothingToSpeak, QueueSaturated, SpeechError
+from serve_app.errors import NothingToSpeak, QueueSaturated, RequestStale, SpeechError
 from serve_app.metrics import Recorder
 from serve_app.protocol.framing import MAX_FRAME_BYTES
 from serve_app.protocol.requests import SpeechRequest
@@ -69,26 +70,33 @@ class Answers:
     async def serve(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request as an ASGI application."""
         send = impatient(send, self._limits.send_stall_timeout_s)
+        others = self._active
+        self._active += 1  # from the first byte: bodies that never end would pass the bound
         try:
-            request = await self._read(dialect, receive)
-        except ClientGone:
-            return
-        except Exception as exc:
-            error = as_speech_error(exc, "unknown")
-            await dialect.refusal(error, error.request_id)(scope, receive, send)
-            return
-        self._active += 1
-        try:
-            await while_connected(receive, self._answer(dialect, request, scope, receive, send))
+            try:
+                request = await self._read(dialect, receive, others)
+            except ClientGone:
+                raise
+            except Exception as exc:
+                error = as_speech_error(exc, "unknown")
+                await dialect.refusal(error, error.request_id)(scope, receive, send)
+            else:
+                await while_connected(receive, self._answer(dialect, request, scope, receive, send))
         except ClientGone:
             return
         finally:
             self._active -= 1
 
-    async def _read(self, dialect: Dialect, receive: Receive) -> SpeechRequest:
-        if self._active >= self._limits.max_requests:
-            raise QueueSaturated(f"{self._active} requests are in hand; retry later")
-        return await dialect.read(await read_body(receive, self._limits.max_body_bytes))
+    async def _read(self, dialect: Dialect, receive: Receive, others: int) -> SpeechRequest:
+        if others >= self._limits.max_requests:
+            raise QueueSaturated(f"{others} requests are in hand; retry later")
+        within_s = self._limits.send_stall_timeout_s
+        try:
+            async with asyncio.timeout(within_s):
+                body = await read_body(receive, self._limits.max_body_bytes)
+        except TimeoutError as exc:
+            raise RequestStale(f"the body did not arrive within {within_s:g} s") from exc
+        return await dialect.read(body)
 
     async def _answer(
         self, dialect: Dialect, request: SpeechRequest, scope: Scope, receive: Receive, send: Send

@@ -44,10 +44,11 @@ MAX_CONTROL_FRAMES = 4096
 
 @dataclass(frozen=True, slots=True)
 class AudioFrame:
-    """Bytes for one binary frame, and the seconds of audio they carry."""
+    """Bytes for one binary frame, the seconds of audio they carry, and the utterance that they are of."""
 
     data: bytes
     duration_s: float
+    of: object
 
 
 class Outbox:
@@ -75,10 +76,10 @@ class Outbox:
         self._count(len(frame.data))
         self._changed.set()
 
-    def drop_audio(self) -> float:
-        """Barge-in: forget the audio that is not sent yet. Returns its seconds."""
-        dropped = [frame for frame in self._frames if isinstance(frame, AudioFrame)]
-        self._frames = deque(frame for frame in self._frames if not isinstance(frame, AudioFrame))
+    def drop_audio(self, of: object) -> float:
+        """Barge-in: forget the unsent audio of one utterance, not the end of the one before. Returns its seconds."""
+        dropped = [frame for frame in self._frames if isinstance(frame, AudioFrame) and frame.of is of]
+        self._frames = deque(frame for frame in self._frames if not isinstance(frame, AudioFrame) or frame.of is not of)
         self._count(-sum(len(frame.data) for frame in dropped))
         return sum(frame.duration_s for frame in dropped)
 
@@ -145,6 +146,7 @@ class Connection:
             self._apply(self._session.receive(raw, time.monotonic(), time.time()))
             if len(self._outbox) > MAX_CONTROL_FRAMES:
                 return "stalled"
+            await asyncio.sleep(0)  # a server may have a whole burst at hand: the writer and other sessions go between
 
     def _deadline(self) -> float | None:
         idle_deadline_s = self._session.idle_deadline_s
@@ -202,7 +204,7 @@ class Connection:
         now_s = time.monotonic()
         if task.cancelled():
             outcome = "disconnected" if self._over else "cancelled"
-            sent_s = self._sent_s - self._outbox.drop_audio()
+            sent_s = self._sent_s - self._outbox.drop_audio(account)
             actions = [] if self._over else self._session.aborted(sent_s, now_s)
         elif isinstance(exc := task.exception(), Exception):
             error = as_speech_error(exc, request.request_id)
@@ -231,7 +233,7 @@ class Connection:
 
     async def _send_audio(self, data: bytes, encoder: AudioEncoder, duration_s: float, account: Account) -> None:
         for frame in audio_frames(data, encoder.sample_bytes):
-            await self._outbox.put_audio(AudioFrame(frame, duration_s * len(frame) / len(data)))
+            await self._outbox.put_audio(AudioFrame(frame, duration_s * len(frame) / len(data), account))
             self._sent_s += duration_s * len(frame) / len(data)
             account.sent()
 
@@ -239,6 +241,7 @@ class Connection:
 def _session_limits(limits: LimitSettings) -> SessionLimits:
     return SessionLimits(
         max_text_chars=limits.max_text_chars,
+        max_message_bytes=limits.max_body_bytes,
         max_request_age_s=limits.max_request_age_s,
         inbox_messages=limits.inbox_messages,
         inbox_bytes=limits.inbox_bytes,
@@ -259,12 +262,12 @@ class BidirectionalStream:
             await socket.send_denial_response(error_response(QueueSaturated("all sessions are taken; retry later")))
             self._recorder.record(SESSIONS_ENDED, outcome="refused")
             return
-        await socket.accept()
         connection = Connection(socket, self._speech, self._limits, self._recorder)
-        self._open.add(connection)
+        self._open.add(connection)  # before the upgrade, which may wait: a burst of them would pass the bound
         self._recorder.record(ACTIVE_SESSIONS, len(self._open))
         outcome = "disconnected"
         try:
+            await socket.accept()
             outcome = await connection.serve()
         finally:
             self._open.discard(connection)

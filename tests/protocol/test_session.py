@@ -33,7 +33,12 @@ from serve_app.protocol.session import (
 
 EPOCH_S = 1_700_000_000.0
 LIMITS = SessionLimits(
-    max_text_chars=200, max_request_age_s=56.0, inbox_messages=3, inbox_bytes=100, session_idle_timeout_s=600.0
+    max_message_bytes=1_000_000,
+    max_text_chars=200,
+    max_request_age_s=56.0,
+    inbox_messages=3,
+    inbox_bytes=100,
+    session_idle_timeout_s=600.0,
 )
 
 

@@ -233,6 +233,22 @@ def test_requests_past_the_bound_are_refused_with_retry_after():
     asyncio.run(scenario())
 
 
+def test_requests_whose_body_is_still_coming_count_and_have_a_deadline():
+    async def scenario():
+        app = app_over(FakeEngine(), max_requests=1, send_stall_timeout_s=0.05)
+        async with http(app, PATH, {"text": "Hi there."}, more_body=True) as slow:
+            await asyncio.sleep(0)
+            async with http(app, PATH, {"text": "Hi there."}) as surplus:
+                status, _, body = await surplus.response()
+            assert (status, json.loads(body)["code"]) == (503, "queue_saturated")
+            status, _, body = await slow.response()
+            assert (status, json.loads(body)["code"]) == (408, "request_stale")
+        async with http(app, PATH, {"text": "Hi there."}) as later:
+            assert (await later.response())[0] == 200
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("text", ["Hi there.", THREE])
 def test_a_client_that_goes_away_stops_its_synthesis_and_frees_its_place(text):
     async def scenario():

@@ -5,7 +5,7 @@ import pytest
 from serve_app.engine.fake import FakeEngine
 from serve_app.errors import Internal
 from serve_app.metrics import ACTIVE_SESSIONS, SESSIONS_ENDED, UTTERANCES
-from serve_app.server.websocket import HIGH_WATER_BYTES
+from serve_app.server.websocket import HIGH_WATER_BYTES, MAX_CONTROL_FRAMES
 from tests.asgi import turns_until, websocket
 from tests.fakes import CountingRecorder, app_over
 
@@ -296,3 +296,75 @@ def test_a_cancel_that_overtakes_the_first_step_of_a_synthesis_is_answered():
         assert (await socket.until("synthesis_complete"))[0]["request_id"] == "next"
 
     run(scenario)
+
+
+def test_a_cancel_leaves_the_unsent_audio_of_the_message_before_it_alone():
+    async def scenario(socket, engine):
+        socket.say(
+            {
+                "text": "One is long enough for more frames than a client takes that is slow to read.",
+                "request_id": "first",
+            }
+        )
+        socket.say({"text": "Two is here.", "request_id": "second"})
+        engine.allow(1)
+        await turns_until(lambda: len(engine.started) == 2)
+        socket.say({"type": "cancel", "request_id": "second"})
+        await turns_until(lambda: engine.cancelled)
+        complete, audio = await socket.until("synthesis_complete")
+        assert len(audio) / 48000 == pytest.approx(complete["total_duration_s"], abs=0.001)
+        cancelled, audio = await socket.until("synthesis_cancelled")
+        assert (cancelled["request_id"], cancelled["sent_duration_s"], audio) == ("second", 0.0, b"")
+
+    run(scenario, FakeEngine(gated=True), capacity=1)
+
+
+def test_a_burst_of_messages_from_a_client_that_reads_is_answered_in_full():
+    async def scenario(socket, engine):
+        for _ in range(2 * MAX_CONTROL_FRAMES):
+            socket.say({"type": "ping"})
+        socket.say({"type": "close"})
+        for _ in range(2 * MAX_CONTROL_FRAMES):
+            assert await socket.frame() == {"type": "pong"}
+        assert await socket.frame() == {"type": "closed", "code": 1000}
+
+    run(scenario)
+
+
+def test_a_client_that_sends_and_does_not_read_is_closed():
+    async def scenario(socket, engine):
+        for _ in range(2 * MAX_CONTROL_FRAMES):
+            socket.say({"type": "ping"})
+        await socket.ended()
+
+    recorder = CountingRecorder()
+    run(scenario, recorder=recorder, capacity=2)
+    assert recorder.outcomes(SESSIONS_ENDED) == ["stalled"]
+
+
+def test_a_message_larger_than_a_body_may_be_fails_alone():
+    async def scenario(socket, engine):
+        for binary in (True, False):
+            socket.say('{"text":"Hi.","x":[' + "{}," * 500 + "{}]}", binary=binary)
+        socket.say({"text": "Hello."})
+        errors = [await socket.frame() for _ in range(2)]
+        assert [error["code"] for error in errors] == ["text_too_long"] * 2
+        assert (await socket.until("synthesis_complete"))[1]
+
+    run(scenario, max_body_bytes=1000)
+
+
+def test_sessions_that_ask_at_once_are_counted_before_their_upgrade_is_answered():
+    async def scenario():
+        app = app_over(FakeEngine(), max_sessions=1)
+        async with websocket(app, PATH) as first:
+            opening = first.to_app.get_nowait()  # a proxy hands it over later
+            await turns_until(lambda: first.to_app._getters)
+            async with websocket(app, PATH) as surplus:
+                assert (await surplus.next())["type"] == "websocket.http.response.start"
+            first.to_app.put_nowait(opening)
+            assert (await first.next())["type"] == "websocket.accept"
+        async with websocket(app, PATH) as later:
+            assert (await later.next())["type"] == "websocket.accept"
+
+    asyncio.run(scenario())
