@@ -1,6 +1,6 @@
 """Settings: the one typed model behind the `args` of configs/*.yaml and the KOKORO_* environment.
 
-`load_settings` is the sole reader of either. Unknown names are refused: a misspelt limit must not be a silent default.
+This module is the sole reader of either. Unknown names are refused: a misspelt limit must not be a silent default.
 """
 
 import os
@@ -151,6 +151,11 @@ def load_settings(args: Mapping[str, Any] | None = None, environ: Mapping[str, s
         return Settings.model_validate(merged)
     except ValidationError as exc:
         raise SettingsError("; ".join(_sentence(error) for error in exc.errors())) from exc
+
+
+def user_cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where this product keeps files of this user (XDG Base Directory Specification)."""
+    return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kokoro-serve"
 
 
 def _copy(node: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What runs in front of the application, in Ray Serve's proxy and in its direct ingress: quiet ends of WebSockets.
 
-Ray reads RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH, set in ray_environment.pth, and calls `middlewares`.
+Ray reads RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH, set in serve_app/ray_environment.py, and calls `middlewares`.
 """
 
 from starlette.middleware import Middleware

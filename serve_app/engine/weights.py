@@ -1,7 +1,6 @@
 """The one door to weights and voices: settings in, checked tensors out."""
 
 import logging
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from serve_app.config import WeightsSettings
+from serve_app.config import WeightsSettings, user_cache_folder
 from serve_app.engine import checkpoint, sources
 from serve_app.engine.files import WeightsError as WeightsError
 from serve_app.engine.files import locked
@@ -70,9 +69,8 @@ def build_model(weights: Weights) -> "KModel":
 
 
 def cache_folder(settings: WeightsSettings) -> Path:
-    """Where converted and fetched files are kept (XDG Base Directory Specification)."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return settings.cache_dir or Path(base) / "kokoro-serve"
+    """Where converted and fetched files are kept."""
+    return settings.cache_dir or user_cache_folder()
 
 
 def _load_auto(settings: WeightsSettings, cache: Path) -> Weights:

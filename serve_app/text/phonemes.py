@@ -46,7 +46,7 @@ class FrontEnd:
         for lang in east_asian.LANGUAGES:
             with suppress(east_asian.NotInstalled):
                 self._phonemizers[lang] = east_asian.EastAsian(lang)
-        from serve_app.text import english  # imports spaCy and torch, which servers that only import us can do without
+        from serve_app.text import english  # imports spaCy, which whoever only imports us can do without
 
         tagger = english.load_tagger()
         for lang, british in (("a", False), ("b", True)):
@@ -80,11 +80,6 @@ class FrontEnd:
         if not any(any(map(str.isalnum, word.spoken)) for word in words):
             return []
         return split(phonemizer.parts(words), [word.written for word in words])
-
-
-def lang_of_voice(voice: str) -> str:
-    """The language that a voice speaks, the first letter of its id: `af_heart` is American English."""
-    return voice[:1]
 
 
 def _refusal(lang: str, supported: Sequence[str]) -> str:

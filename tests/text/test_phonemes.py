@@ -11,7 +11,7 @@ from serve_app.errors import UnsupportedLanguage
 from serve_app.text import espeak
 from serve_app.text.chunker import IncrementalSentenceChunker
 from serve_app.text.pauses import split_at_pauses
-from serve_app.text.phonemes import FrontEnd, lang_of_voice
+from serve_app.text.phonemes import FrontEnd
 from serve_app.text.pieces import Piece
 from serve_app.text.vocab import MAX_PHONEMES, VOCAB, is_sound
 
@@ -318,7 +318,3 @@ FrontEnd(TextSettings())
 assert "spacy" in sys.modules and "torch" not in sys.modules
 """
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_a_voices_language_is_its_first_letter() -> None:
-    assert lang_of_voice("bf_emma") == "b"
