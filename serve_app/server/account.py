@@ -45,7 +45,7 @@ class Account:
             self._recorder.record(TTFA_S, self._ttfa_s, route=self._route)
 
     def close(self, outcome: str, *, characters: int) -> None:
-        """`complete`, `cancelled`, `disconnected`, `stalled`, or the code of the error that ended it."""
+        """`complete`, `cancelled`, `disconnected` (also a client that takes nothing), or the code of the error."""
         self._recorder.record(UTTERANCES, route=self._route, outcome=outcome)
         if self.audio_s:
             self._recorder.record(AUDIO_S, self.audio_s, route=self._route)

@@ -123,7 +123,7 @@ class Speech:
         """Yield the utterance's audio, segment by segment, in order. Close it to stop the synthesis.
 
         Raises:
-            UnknownVoice, UnsupportedLanguage, QueueSaturated: before the first segment.
+            UnknownVoice, BadRequest (an ill-formed blend), UnsupportedLanguage, QueueSaturated: before any audio.
             EngineUnavailable, Internal: at any point.
         """
         await self.check(request)

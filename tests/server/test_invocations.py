@@ -11,6 +11,7 @@ from serve_app.errors import Internal
 from serve_app.metrics import UTTERANCES
 from serve_app.protocol.sse import SseDecoder
 from tests.asgi import http, turns_until
+from tests.audio.test_encoders import FRAME_SAMPLES, MP3_PRIMING, decoded
 from tests.fakes import CountingRecorder, app_over
 
 PATH = "/invocations"
@@ -79,6 +80,20 @@ def test_whole_answer_has_true_sizes_and_tells_what_it_cost():
     assert headers["x-characters-processed"] == str(len(THREE))
     assert float(headers["x-inference-time-ms"]) >= 0
     assert float(headers["x-rtf"]) >= 0
+
+
+@pytest.mark.parametrize("format", ["wav", "mp3", "aac", "opus", "flac"])
+@pytest.mark.parametrize("sentences", [1, 3, 20])
+@pytest.mark.parametrize("stream", [True, False])
+def test_every_format_decodes_to_the_length_of_its_pcm_streamed_or_not(format, sentences, stream):
+    text = " ".join(f"Sentence number {number} is here." for number in range(sentences))
+    pcm = asyncio.run(answer_to({"text": text, "format": "pcm"}))[2]
+    status, headers, body = asyncio.run(answer_to({"text": text, "format": format, "stream": stream}))
+    assert status == 200
+    assert headers.get("content-length") == (None if stream else str(len(body)))
+    audio, rate = decoded(body, format if format == "mp3" else None)
+    surplus = len(audio) - (MP3_PRIMING if format == "mp3" else 0) - len(pcm) / 2 * rate / 24_000
+    assert -1 <= surplus <= FRAME_SAMPLES[format] + 1
 
 
 def test_pcm_at_another_rate_is_as_long_as_at_the_models_own():

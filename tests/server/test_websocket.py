@@ -236,6 +236,51 @@ def test_a_reader_that_takes_nothing_stops_its_synthesis_and_is_closed():
     assert recorder.outcomes(SESSIONS_ENDED) == ["stalled"]
 
 
+def test_sessions_closed_while_audio_is_coming_have_ended_and_not_failed(caplog):
+    async def scenario():
+        engine = FakeEngine()
+        app = app_over(engine, recorder)
+        for _ in range(20):
+            async with websocket(app, PATH) as socket:
+                await socket.next()
+                socket.say({"text": "One is here. Two is here. Three is here."})
+                while not isinstance(await socket.frame(), bytes):
+                    pass
+                socket.say({"type": "close"})
+                while await socket.frame() != {"type": "closed", "code": 1000}:
+                    pass
+                await socket.ended()
+
+    recorder = CountingRecorder()
+    asyncio.run(scenario())
+    assert recorder.outcomes(SESSIONS_ENDED) == ["closed"] * 20
+    assert recorder.outcomes(UTTERANCES) == ["complete"] * 20
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+def test_shutdown_finishes_the_message_in_hand_and_closes_with_1001():
+    async def scenario():
+        engine = FakeEngine(gated=True)
+        app = app_over(engine, recorder)
+        async with websocket(app, PATH) as socket, websocket(app, PATH) as idle:
+            async with app.router.lifespan_context(app):
+                await idle.next()
+                await socket.next()
+                socket.say({"text": "One is here.", "request_id": "in hand"})
+                socket.say({"text": "Two is here.", "request_id": "waiting"})
+                await turns_until(lambda: engine.started)
+            assert await idle.frame() == {"type": "closed", "code": 1001}
+            engine.allow(1)
+            assert (await socket.until("error"))[0]["request_id"] == "waiting"
+            assert (await socket.until("synthesis_complete"))[0]["request_id"] == "in hand"
+            assert await socket.frame() == {"type": "closed", "code": 1001}
+            await socket.ended()
+
+    recorder = CountingRecorder()
+    asyncio.run(scenario())
+    assert recorder.outcomes(SESSIONS_ENDED) == ["shutdown", "shutdown"]
+
+
 def test_a_session_without_messages_is_told_and_closed():
     async def scenario(socket, engine):
         error, _ = await socket.until("error")
