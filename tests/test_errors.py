@@ -10,7 +10,8 @@ DOCUMENT = (Path(__file__).resolve().parent.parent / "docs" / "api.md").read_tex
 
 
 def test_every_error_is_in_the_table_and_in_the_document():
-    assert {error.code for error in TABLE} == {error.code for error in SpeechError.__subclasses__()}
+    ours = [error for error in SpeechError.__subclasses__() if error.__module__ == "serve_app.errors"]
+    assert set(TABLE) == set(ours)
     rows = re.findall(r"^\| `([a-z_]+)` \|([^|]*)\|", DOCUMENT[DOCUMENT.index("## Errors") :], re.MULTILINE)
     documented = {code: status.strip() for code, status in rows}
     assert set(documented) == {error.code for error in TABLE}

@@ -62,12 +62,15 @@ class SeamJoiner:
         """Samples of a pause that are still to come, negative if more silence has left already; None: no pause."""
         self._last = np.float32(0)
 
-    def join(self, samples: Samples, continues: bool) -> Joined:
+    def join(self, samples: Samples, continues: bool, resumes: bool = False) -> Joined:
         """The next segment, float32 [n] at the model's rate, as it follows on what `join` returned before.
 
         Args:
             continues: the sentence goes on in the next segment, cut without punctuation.
+            resumes: the sentence of the segment before goes on in this one, as is known only now; at most 0.24 s of
+                silence are left.
         """
+        self._bridges = self._bridges or resumes
         start, end = self._speech(samples)
         if self._tail_samples is None:
             head, trimmed = samples[:end], 0

@@ -17,6 +17,7 @@ from serve_app.engine.types import AudioChunk, Engine, EngineInfo, Segment
 from serve_app.errors import EngineUnavailable
 from serve_app.metrics import DROPPED_SYMBOLS, Recorder
 from serve_app.protocol.requests import SpeechRequest
+from serve_app.text.chunker import is_cut_short
 from serve_app.text.pauses import split_at_pauses
 from serve_app.text.pieces import Piece
 
@@ -132,7 +133,7 @@ class Speech:
         running: set[asyncio.Task[AudioChunk]] = set()
 
         async def submit() -> None:
-            index, first_pauses = 0, list[float]()
+            index, first_pauses, cut_short = 0, list[float](), False
             async for sentence in sentences:
                 for part in split_at_pauses(sentence):
                     if isinstance(part, float):
@@ -145,8 +146,9 @@ class Speech:
                         await free.acquire()
                         task = asyncio.create_task(self._engine.synthesize(_segment(piece, index, request, session_id)))
                         running.add(task)
-                        due.put_nowait(_Due(piece, task, () if index else tuple(first_pauses)))
-                        index += 1
+                        due.put_nowait(_Due(piece, task, cut_short, () if index else tuple(first_pauses)))
+                        index, cut_short = index + 1, False
+                cut_short = is_cut_short(sentence)
 
         submitting = asyncio.create_task(submit())
         submitting.add_done_callback(lambda _: due.put_nowait(None))
@@ -162,7 +164,7 @@ class Speech:
                     self._recorder.record(DROPPED_SYMBOLS, item.piece.dropped)
                 for pause_s in item.pauses_s:
                     yield track.pause(pause_s)
-                yield track.speak(item.piece, chunk)
+                yield track.speak(item.piece, chunk, resumes=item.resumes)
                 free.release()
             await submitting  # re-raises what ended it
             if (end := track.finish()) is not None:
@@ -175,12 +177,15 @@ class Speech:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Due:
-    """A piece in the engine's hands, and the pauses that begin an utterance: no audio leaves before the engine has
-    taken its first segment, so that a refusal still is one.
+    """A piece in the engine's hands; `resumes` says that the text before it was cut between two words.
+
+    With the first one come the pauses that begin an utterance: no audio leaves before the engine has taken its first
+    segment, so that a refusal still is one.
     """
 
     piece: Piece
     task: "asyncio.Task[AudioChunk]"
+    resumes: bool
     pauses_s: tuple[float, ...]
 
 
@@ -192,9 +197,9 @@ class _Track:
         self._position_samples = 0
         self._pauses_left_s = MAX_PAUSES_S
 
-    def speak(self, piece: Piece, chunk: AudioChunk) -> Spoken:
+    def speak(self, piece: Piece, chunk: AudioChunk, *, resumes: bool) -> Spoken:
         """The next segment."""
-        joined = self._joiner.join(chunk.samples, continues=piece.continues)
+        joined = self._joiner.join(chunk.samples, continues=piece.continues, resumes=resumes)
         start_s = self._position_samples / chunk.sample_rate
         origin_s = start_s - joined.trimmed_start_samples / chunk.sample_rate
         self._position_samples += len(joined.samples)

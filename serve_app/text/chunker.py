@@ -821,6 +821,14 @@ def split_sentences(text: str, max_chars: int = DEFAULT_MAX_CHARS) -> list[str]:
     return pieces if rest is None else [*pieces, rest]
 
 
+def is_cut_short(piece: str, max_chars: int = DEFAULT_MAX_CHARS) -> bool:
+    """Whether a piece that another one follows was cut for its length between two words of a sentence.
+
+    Headings and list items end without punctuation as well, but are not as long.
+    """
+    return len(piece) >= max_chars // 2 and piece[-1].isalnum()
+
+
 def is_speakable(text: str) -> bool:
     """Whether any piece would come of this text: it holds, outside of layout and pause marks, a letter or digit of any
     script, a currency sign or another symbol that is usually read aloud (`%`, `&`, `@`, `+`, `=`, `°` ...).

@@ -204,3 +204,12 @@ def test_a_silent_segment_neither_fails_nor_stretches_the_pause(samples):
 def test_a_silent_last_segment_is_not_lost():
     utterance, _, _ = speak([(segment(), FULL_STOP), (silence(0.4), FULL_STOP)])
     np.testing.assert_array_equal(utterance, np.concatenate((segment(), silence(0.4))))
+
+
+def test_a_seam_that_turns_out_to_be_a_cut_is_no_pause():
+    joiner = SeamJoiner()
+    parts = [joiner.join(segment(0.4, 0.9), continues=False).samples]
+    parts += [joiner.join(segment(0.4, 0.9), continues=False, resumes=True).samples for _ in range(2)]
+    gaps = gaps_s(np.concatenate([*parts, joiner.finish()]))
+    assert len(gaps) == 2
+    assert max(gaps) <= 0.3

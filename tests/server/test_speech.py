@@ -234,3 +234,12 @@ def test_each_text_between_pauses_is_a_segment_with_its_own_words():
     parts = parts_of(("One [pause:1s] fine [pause:1s] day",), engine)
     assert [segment.index for segment in engine.finished] == [0, 1, 2]
     assert [[word.text for word in part.words] for part in parts if part.segments] == [["One"], ["fine"], ["day"]]
+
+
+@pytest.mark.parametrize(
+    ("first", "pauses"), [("fine " * 50 + "day", False), ("fine day", True), ("fine " * 50 + "left.", True)]
+)
+def test_a_sentence_cut_for_its_length_goes_on_without_the_pause_of_a_full_stop(first, pauses):
+    samples, words = spoken(sentences=(first, "One day"))
+    between = samples[round(words[-3].end_s * SAMPLE_RATE) : round(words[-2].start_s * SAMPLE_RATE)]
+    assert (np.count_nonzero(np.abs(between) < 1e-3) / SAMPLE_RATE > 0.15) == pauses

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serve_app.text.chunker import IncrementalSentenceChunker, is_speakable, split_sentences
+from serve_app.text.chunker import IncrementalSentenceChunker, is_cut_short, is_speakable, split_sentences
 
 
 def read_cases(path: Path) -> list[tuple[str, list[str]]]:
@@ -360,3 +360,10 @@ def test_pauses_after_the_last_words_are_a_piece_of_their_own_and_start_no_new_t
     chunker.flush()
     assert chunker.feed("[pause:1s]") == []
     assert chunker.flush() is None
+
+
+def test_a_piece_cut_for_its_length_can_be_told_from_one_that_ends():
+    cut, *_ = split_sentences("plain words that go on " * 40)
+    assert is_cut_short(cut)
+    for ended in ("Shopping", "oat milk", "He left.", "It was said (twice)", "x" * 300 + ","):
+        assert not is_cut_short(ended)
