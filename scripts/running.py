@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -53,17 +53,21 @@ class Running:
     def websocket(self) -> str:
         return f"ws://127.0.0.1:{self.port}/invocations-bidirectional-stream"
 
-    def line(self, *parts: str, within_s: float = 60.0) -> str:
-        """The first line that holds all `parts`; waits for it. Raises RuntimeError when it does not come."""
+    def wait_for(self, condition: Callable[[], object], within_s: float = 60.0) -> None:
+        """Wait until what the stack has printed fulfils `condition`. Raises RuntimeError when it does not."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: condition() or self.process.poll() is not None, within_s):
+                raise RuntimeError("it did not come; the last lines were:\n" + "".join(self.lines[-80:]))
+
+    def line(self, *parts: str) -> str:
+        """The first line that holds all `parts`; waits for it."""
 
         def found() -> str | None:
             return next((line for line in self.lines if all(part in line for part in parts)), None)
 
-        with self._changed:
-            self._changed.wait_for(lambda: found() or self.process.poll() is not None, within_s)
-            line = found()
-        if line is None:
-            raise RuntimeError(f"no line with {parts}; the last ones were:\n" + "".join(self.lines[-80:]))
+        self.wait_for(found)
+        line = found()
+        assert line is not None, "the stack has ended"
         return line
 
     def wait_until_ready(self, within_s: float) -> None:

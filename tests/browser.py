@@ -62,10 +62,10 @@ class Page:
     def __call__(self, element_id: str) -> WebElement:
         return self.browser.find_element(By.ID, element_id)
 
-    def until(self, condition, what: str):
-        """Wait until `condition()` is true, and return what it is."""
+    def until(self, condition, what: str, within_s: float = HANG_S):
+        """Wait until `condition()` is true, and return what it is; the time only bounds a hang."""
         try:
-            return WebDriverWait(self.browser, HANG_S, poll_frequency=0.02).until(lambda _: condition())
+            return WebDriverWait(self.browser, within_s, poll_frequency=0.02).until(lambda _: condition())
         except TimeoutException:
             raise AssertionError(f"never came: {what}; the page says {self.state}; {self.console()}") from None
 

@@ -27,7 +27,7 @@ def test_the_page_speaks_its_sample_text_word_by_word_and_before_a_batch_would(p
     text = page("text").get_attribute("value").strip()
     page("speak").click()
     page.until(lambda: page.browser.find_elements(By.CSS_SELECTOR, ".word.now"), "a word in the light")
-    page.until(lambda: page("verdict").text, "the comparison")
+    page.until(lambda: page("verdict").text, "the comparison", within_s=300)
     shot = page.browser.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})
     if "PAGE_PICTURE" in os.environ:
         Path(os.environ["PAGE_PICTURE"]).write_bytes(base64.b64decode(shot["data"]))

@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
+from websockets.exceptions import ConnectionClosedOK
 
 from serve_app.audio.pcm import from_s16le
 from tests.running.conversation import HANG_S, conversation
@@ -200,21 +201,34 @@ def test_another_language_speaks_through_espeak(stack):
     assert len(answer.content) > 48_000
 
 
-def test_serve_status_shows_three_healthy_deployments(stack):
-    status = subprocess.run(
-        [Path(sys.executable).with_name("serve"), "status"], capture_output=True, text=True, timeout=60, check=True
-    ).stdout
+def output_of(*command):
+    program = Path(sys.executable).with_name(command[0])
+    done = subprocess.run([program, *command[1:]], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_ray_and_serve_show_what_runs(stack):
+    status = output_of("serve", "status")
     assert status.count("status: HEALTHY") == 3
     assert "status: RUNNING" in status
+    assert "1.5/" in output_of("ray", "status")  # CPUs of the three deployments
 
 
 def test_sessions_closed_in_the_middle_are_ended_sessions_not_failures(stack):
+    def ended():
+        return sum('"event": "session"' in line and '"outcome": "closed"' in line for line in stack.lines)
+
+    before = ended()
     for _ in range(20):
         with conversation(stack) as session:
             session.say(SEVEN)
             session.until("synthesis_start")
             session.send({"type": "cancel"})
             session.send({"type": "close"})
-    assert stack.line('"event": "session"', '"closed"')
+            with pytest.raises(ConnectionClosedOK):
+                while True:
+                    session.receive()
+    stack.wait_for(lambda: ended() - before == 20)
     ours = [line for line in stack.lines if "ServeReplica:kokoro" in line or "ProxyActor" in line]
     assert [line for line in ours if " ERROR " in line or "Traceback" in line or "GeneratorExit" in line] == []
