@@ -42,6 +42,12 @@ class Conversation:
             elif frame["type"] == kind:
                 return frame, audio
 
+    def end(self) -> None:
+        """Send `close` and read what is left; raises unless the server ends the session with 1000."""
+        self.send({"type": "close"})
+        for _ in self.socket:
+            pass
+
     def spoken(self) -> bytes:
         """The audio of the next utterance."""
         return self.until("synthesis_complete")[1]
