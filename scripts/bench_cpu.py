@@ -116,11 +116,9 @@ def main() -> None:
 def setup(threads: int, source: str) -> str:
     """What the figures depend on."""
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    malloc = {name: value for name, value in sorted(os.environ.items()) if name.startswith("MALLOC_")}
     return (
         f"commit {commit.stdout.strip() or 'unknown'}, torch {torch.__version__}, {platform.machine()}, "
-        f"{available_cores()} cores, load {os.getloadavg()[0]:.1f}, {threads} threads, weights: {source}\n"
-        f"allocator: {' '.join(f'{k}={v}' for k, v in malloc.items()) or 'as it comes (no MALLOC_* set)'}"
+        f"{available_cores()} cores, load {os.getloadavg()[0]:.1f}, {threads} threads, weights: {source}"
     )
 
 
