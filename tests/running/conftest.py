@@ -1,4 +1,4 @@
-"""Really running stacks, `serve run` and all, started once each: the product as configured, and one that can break."""
+"""Really running stacks, `serve run` and all: the product as configured, and one that can break."""
 
 import re
 from collections.abc import Iterator
@@ -20,9 +20,12 @@ def stack() -> Iterator[Running]:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def fragile_stack() -> Iterator[Running]:
-    """A model of tones that can be wedged, small limits, and Ray Serve as it comes: the other mode."""
+    """A model of tones that can be wedged, small limits, and Ray Serve as it comes: the other mode.
+
+    Gone before the next module: two stacks at once are more than two cores carry, and `ray status` asks which.
+    """
     arguments = {
         "engine": {"job_overdue_s": 2, "warmup": False},
         "limits": {"max_sessions": 4, "max_requests": 4},
