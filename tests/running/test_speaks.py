@@ -176,7 +176,7 @@ def test_words_without_punctuation_are_all_spoken_without_a_hole(stack):
 def spoken_with_seams(stack, text):
     """The samples of an answer, and where in it a segment after the first begins: its words come before its audio."""
     decoder, pcm, seams_s = SseDecoder(), b"", []
-    answer = post(stack, text=text, format="pcm", transport="sse", timestamps=True)
+    answer = post(stack, text=text, speed=2.0, format="pcm", transport="sse", timestamps=True)
     for event in decoder.feed(answer.content):
         if event.event == "audio_words" and pcm:
             seams_s.append(len(pcm) / 48_000)
