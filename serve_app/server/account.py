@@ -4,6 +4,7 @@ import json
 import logging
 import time
 
+from serve_app.audio.pcm import duration_s
 from serve_app.metrics import AUDIO_S, RTF, TTFA_S, UTTERANCES, Recorder
 from serve_app.server.speech import Spoken
 
@@ -35,7 +36,7 @@ class Account:
     def spoke(self, spoken: Spoken) -> None:
         """More audio came out of the engine."""
         self._segments += spoken.segments
-        self.audio_s += len(spoken.samples) / spoken.sample_rate
+        self.audio_s += duration_s(len(spoken.samples), spoken.sample_rate)
         self.inference_s += spoken.inference_s
 
     def sent(self) -> None:

@@ -20,7 +20,7 @@ from starlette.types import Send as ASGISend
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from serve_app.audio.encoders import AudioEncoder, open_encoder
-from serve_app.audio.pcm import slices
+from serve_app.audio.pcm import duration_s, slices
 from serve_app.config import LimitSettings
 from serve_app.errors import QueueSaturated
 from serve_app.metrics import ACTIVE_SESSIONS, SESSIONS_ENDED, Recorder
@@ -226,7 +226,7 @@ class Connection:
                     self._outbox.put(dump_frame(Words(request_id=request.request_id, words=words)))
                 for samples in slices(segment.samples, segment.sample_rate):
                     await self._send_audio(
-                        encoder.encode(samples), encoder, len(samples) / segment.sample_rate, account
+                        encoder.encode(samples), encoder, duration_s(len(samples), segment.sample_rate), account
                     )
         if account.audio_s:
             await self._send_audio(encoder.finish(), encoder, 0.0, account)
