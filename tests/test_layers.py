@@ -85,9 +85,15 @@ LAYERS: dict[str, set[str]] = {
         "serve_app.text.pieces",
     },
     "serve_app/app.py": {"ray", "serve_app"},
+    "agent": {"serve_app.client", "serve_app.errors", "serve_app.formats", "serve_app.text.chunker"},
+    "deploy": {"yaml", "serve_app.config"},
 }
 
-FILES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "serve_app").rglob("*.py"))
+FILES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for part in ("serve_app", "agent", "deploy")
+    for path in (ROOT / part).rglob("*.py")
+)
 
 
 def part_of(file: str) -> str | None:
@@ -103,7 +109,8 @@ def imports_of(file: str) -> set[str]:
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file}: relative import"
-            names |= {node.module or ""} if node.module != "serve_app" else {f"serve_app.{a.name}" for a in node.names}
+            parts = ("serve_app", "agent", "deploy")
+            names |= {f"{node.module}.{a.name}" for a in node.names} if node.module in parts else {node.module or ""}
     return {name for name in names if name.split(".")[0] not in sys.stdlib_module_names}
 
 
