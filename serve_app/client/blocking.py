@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from serve_app.client.session import Event, Session
+from serve_app.client.session import Event, Session, SessionClient
 from serve_app.client.types import Chunk, Options, SpeechClient
-from serve_app.client.websocket import WebSocketClient
 
 
 class _Loop:
@@ -67,9 +66,9 @@ class BlockingClient:
 
     @contextmanager
     def session(self, **options: Unpack[Options]) -> Iterator["BlockingSession"]:
-        """See `WebSocketClient.session`. Raises TypeError for a client that has none."""
-        if not isinstance(self._client, WebSocketClient):
-            raise TypeError("only a WebSocketClient has sessions")
+        """See `SessionClient.session`. Raises TypeError for a client that has none."""
+        if not isinstance(self._client, SessionClient):
+            raise TypeError("only a WebSocketClient and a BidirectionalClient have sessions")
         context = self._client.session(**options)
         session = self._loop.run(context.__aenter__())
         try:

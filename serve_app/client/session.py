@@ -2,11 +2,21 @@
 
 import json
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, Unpack
+from typing import Any, Protocol, Self, Unpack, runtime_checkable
 
 from serve_app.client.errors import BrokenAnswer, UnexpectedAnswer
-from serve_app.client.types import Audio, Chunk, Options, WholeSamples, Word, audio_asked_for, with_defaults
+from serve_app.client.types import (
+    Audio,
+    Chunk,
+    Options,
+    SpeechClient,
+    WholeSamples,
+    Word,
+    audio_asked_for,
+    with_defaults,
+)
 from serve_app.client.wire import AudioWords, checked, parse_frame
 from serve_app.protocol import messages
 from serve_app.protocol.framing import is_control
@@ -14,7 +24,7 @@ from serve_app.protocol.messages import ErrorFrame, Pong, SynthesisCancelled, Sy
 
 
 class Connection(Protocol):
-    """Messages to and from one server; see `serve_app.client.websocket`."""
+    """Messages to and from one server; see `serve_app.client.websocket` and `serve_app.client.bidirectional`."""
 
     async def send(self, message: str) -> None:
         """Send a control message. Raises BrokenAnswer when the connection has ended."""
@@ -68,7 +78,7 @@ class Session(AsyncIterator[Event]):
         A text between `feed` and `end` is refused by the server, as an ErrorFrame. Raises BadRequest, BrokenAnswer.
         """
         utterance, fields = self._expect(options)
-        await self._send({"text": text, **fields})
+        await self._begin(utterance, {"text": text, **fields})
         return utterance.request_id
 
     async def feed(self, text: str, **options: Unpack[Options]) -> str:
@@ -76,14 +86,14 @@ class Session(AsyncIterator[Event]):
 
         Returns the text's request_id. Raises BadRequest, BrokenAnswer. What follows a `cancel` begins another text.
         """
-        if self._fed is None:
-            utterance, fields = self._expect(options)
-            self._fed = utterance.request_id
-        else:
-            fields = {"request_id": self._fed}
-        request_id = self._fed
-        await self._send({"type": "text_delta", "text": text, **fields})
-        return request_id
+        if self._fed is not None:
+            request_id = self._fed
+            await self._send({"type": "text_delta", "text": text, "request_id": request_id})
+            return request_id
+        utterance, fields = self._expect(options)
+        self._fed = utterance.request_id
+        await self._begin(utterance, {"type": "text_delta", "text": text, **fields})
+        return utterance.request_id
 
     async def end(self) -> None:
         """The text that was fed is complete; does nothing if there is none."""
@@ -101,6 +111,11 @@ class Session(AsyncIterator[Event]):
         """Let the server finish what it was sent and end the session; the iteration ends after the last event."""
         self._fed = None
         await self._send({"type": "close"})
+
+    @property
+    def unanswered(self) -> int:
+        """How many utterances have been sent whose last event is still to come."""
+        return len(self._unanswered)
 
     def __aiter__(self) -> Self:
         return self
@@ -123,6 +138,14 @@ class Session(AsyncIterator[Event]):
         utterance = _Utterance(wanted["request_id"], audio, WholeSamples(audio.sample_bytes))
         self._unanswered.append(utterance)
         return utterance, dict(wanted)
+
+    async def _begin(self, utterance: _Utterance, message: dict[str, Any]) -> None:
+        """Send the first message of an utterance; one that could not be sent will not be answered either."""
+        try:
+            await self._send(message)
+        except BrokenAnswer:
+            self._answered(utterance.request_id)
+            raise
 
     async def _send(self, message: dict[str, Any]) -> None:
         await self._connection.send(json.dumps(message))
@@ -164,3 +187,16 @@ class Session(AsyncIterator[Event]):
                 if utterance is self._speaking:
                     self._speaking = None
                 return
+
+
+@runtime_checkable
+class SessionClient(SpeechClient, Protocol):
+    """A client whose transport goes both ways."""
+
+    def session(self, **options: Unpack[Options]) -> AbstractAsyncContextManager[Session]:
+        """Connect, ahead of the first text if that is known to come. `options` hold for its utterances.
+
+        Leaving the context closes the connection at once; await `Session.close` and the last event to hear it all.
+        Entering it raises Unreachable, UnexpectedAnswer, or what the server refuses a session with.
+        """
+        ...

@@ -3,18 +3,16 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Unpack
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, ConnectionClosedOK, InvalidHandshake, InvalidStatus
 
 from serve_app.client.address import is_loopback, socket_url, wait_before_retry_s
-from serve_app.client.errors import BrokenAnswer, UnexpectedAnswer, Unreachable, error_of, refusal
-from serve_app.client.session import Session, Words
-from serve_app.client.types import Chunk, Options, Text, Word
-from serve_app.errors import NothingToSpeak
-from serve_app.protocol.messages import ErrorFrame, SynthesisCancelled, SynthesisComplete
+from serve_app.client.errors import BrokenAnswer, UnexpectedAnswer, Unreachable, refusal
+from serve_app.client.session import Session
+from serve_app.client.spoken import spoken
+from serve_app.client.types import Chunk, Options, Text
 
 ROUTE = "/invocations-bidirectional-stream"
 
@@ -30,7 +28,7 @@ CLOSE_TIMEOUT_S = 1.0
 
 
 class WebSocketClient:
-    """See `SpeechClient`; and `session` for conversations. A connection for each `synthesize` and each `session`."""
+    """See `SessionClient`. A connection for each `synthesize` and each `session`."""
 
     def __init__(self, server: str) -> None:
         """`server`: http://HOST:PORT or ws://HOST:PORT. Raises ValueError."""
@@ -38,31 +36,16 @@ class WebSocketClient:
 
     @asynccontextmanager
     async def session(self, **options: Unpack[Options]) -> AsyncIterator[Session]:
-        """Connect, ahead of the first text if that is known to come. `options` hold for its utterances.
-
-        Leaving the context closes the connection at once; await `Session.close` and the last event to hear it all.
-        Raises Unreachable, UnexpectedAnswer, or what the server refuses a session with.
-        """
+        """See `SessionClient.session`."""
         socket = await self._connect()
         try:
             yield Session(_Frames(socket), options)
         finally:
             await socket.close()
 
-    async def synthesize(self, text: Text, **options: Unpack[Options]) -> AsyncGenerator[Chunk, None]:
+    def synthesize(self, text: Text, **options: Unpack[Options]) -> AsyncGenerator[Chunk, None]:
         """See `SpeechClient.synthesize`. A text in pieces is spoken while it is being written."""
-        async with self.session() as session:
-            sending = asyncio.create_task(_send(session, text, options))
-            try:
-                async for chunk in _spoken(session):
-                    yield chunk
-            except BrokenAnswer:
-                if sending.done():
-                    sending.result()  # if the source of the text failed, that is the reason
-                raise
-            finally:
-                sending.cancel()
-                await asyncio.gather(sending, return_exceptions=True)
+        return spoken(self.session(), text, options)
 
     async def aclose(self) -> None:
         """Nothing is kept between utterances."""
@@ -116,39 +99,3 @@ class _Frames:
 def _broken(exc: ConnectionClosed) -> BrokenAnswer:
     told = "without a word" if exc.rcvd is None else f"with code {exc.rcvd.code}"
     return BrokenAnswer(f"the server's connection ended {told}")
-
-
-async def _send(session: Session, text: Text, options: Options) -> None:
-    if isinstance(text, str):
-        await session.say(text, **options)
-        return
-    try:
-        await session.feed("", **options)  # so that a source without a single piece is answered as well
-        async for piece in text:
-            await session.feed(piece)
-        await session.end()
-    except Exception:
-        await session.cancel()  # its answer ends `_spoken`
-        raise
-
-
-async def _spoken(session: Session) -> AsyncGenerator[Chunk, None]:
-    """The audio of a session's one utterance. Raises SpeechError; being cancelled is a BrokenAnswer."""
-    words: tuple[Word, ...] = ()
-    heard = False
-    async for event in session:
-        match event:
-            case Chunk():
-                yield replace(event, words=words)
-                words, heard = (), True
-            case Words():
-                words += event.words
-            case ErrorFrame():
-                raise error_of(event.code, event.message, event.request_id)
-            case SynthesisCancelled():
-                raise BrokenAnswer("the text was cancelled")
-            case SynthesisComplete() if not heard:  # over HTTP this is a refusal
-                raise NothingToSpeak("the text has no speakable character")
-            case SynthesisComplete():
-                return
-    raise BrokenAnswer("the server ended the session before it answered")

@@ -217,3 +217,19 @@ def test_an_unknown_format_is_refused_before_anything_is_sent() -> None:
     with pytest.raises(BadRequest, match="format must be one of wav"):
         heard([], says=[{"format": "midi"}])
     assert heard([], says=[]) == []
+
+
+def test_a_text_that_could_not_be_sent_is_not_waited_for() -> None:
+    class Gone(Script):
+        async def send(self, message: str) -> None:
+            raise BrokenAnswer("the connection has ended")
+
+    async def scenario() -> list[Event]:
+        session = Session(Gone([]), {})
+        for send in (session.say, session.feed):
+            with pytest.raises(BrokenAnswer):
+                await send("Hello.")
+        assert session.unanswered == 0
+        return [event async for event in session]
+
+    assert asyncio.run(scenario()) == []
