@@ -1,4 +1,6 @@
-"""The settings of one deployment: configs/deploy.yaml, a file like it, and `--set NAME=VALUE`; unknown names are refused.
+"""The settings of one deployment: configs/deploy.yaml or a file like it, and `--set NAME=VALUE`.
+
+Unknown names are refused.
 
 The scaling values may stand in the file, or in one of their own, as scripts/plan_capacity.py writes it:
 `autoscaling: capacity.yaml`.
@@ -30,7 +32,7 @@ class _Section(BaseModel):
 
 
 class StepIn(_Section):
-    """When to give an instance back: concurrency of every instance below `below_concurrency`, `periods` minutes long."""
+    """When to give instances back: `periods` minutes in which no instance had `below_concurrency` sessions at once."""
 
     below_concurrency: Concurrency = 1.0
     periods: Annotated[int, Field(ge=1, le=60)] = 10
@@ -68,23 +70,25 @@ class Image(_Section):
 
     uri: an image that exists already; null: built from this checkout and named by its content.
     builder: `auto` takes docker where its engine answers, else CodeBuild (from an uploaded bundle of the sources).
-    cuda: CUDA version of the image; chooses the machine image with a driver that runs it.
+    cuda: CUDA version in the image; chooses the machine image whose driver runs it.
     """
 
     uri: str | None = None
     builder: Literal["auto", "docker", "codebuild"] = "auto"
-    cuda: Annotated[str, Field(pattern=r"^\d+\.\d+$")] = "13.0"
+    cuda: Annotated[str, Field(pattern=r"^\d+\.\d+$")] = "13.2"
 
 
 class Alarms(_Section):
-    """Bounds at which an alarm goes off; those on errors and latency also roll an update back.
+    """Bounds at which an alarm goes off; those on errors and on the first audio also roll an update back.
 
-    model_latency_s: p95 of SageMaker's ModelLatency over /invocations and its streams.
+    server_errors: answers with 5xx in one minute.
+    first_audio_s: p95 of SageMaker's FirstChunkModelLatency, the first bytes of a streamed answer.
+    periods: minutes that it takes.
     notify: ARN of an SNS topic that hears of every alarm.
     """
 
-    model_latency_s: Annotated[float, Field(gt=0)] = 30.0
     server_errors: Count = 5
+    first_audio_s: Annotated[float, Field(gt=0)] = 2.0
     periods: Annotated[int, Field(ge=1, le=60)] = 3
     notify: str | None = None
 
@@ -143,7 +147,9 @@ def load_settings(file: Path | None, overrides: Sequence[str] = (), **flags: str
         _put(fields, name.split("."), _yaml(value, f"--set {name}"))
     fields |= {name: value for name, value in flags.items() if value is not None}
     if not fields.get("region"):
-        raise SettingsError("no region is chosen: pass --region, for example `--region us-east-1`, or set it in the file")
+        raise SettingsError(
+            "no region is chosen: pass --region, for example `--region us-east-1`, or set it in the file"
+        )
     try:
         return Settings.model_validate(fields)
     except ValidationError as exc:

@@ -129,7 +129,7 @@ def _refusal(exc: ClientError) -> DeployError:
         where = f" on {denied['resource']}" if denied and denied["resource"] else ""
         why = " (an explicit deny forbids it, so allowing it is not enough)" if "explicit deny" in message else ""
         return MissingPermission(
-            f"these credentials may not use {action}{where}{why}. docs/deploy.md has the whole policy that the deployer "
-            "needs; with it in place run the same command again, it goes on where it stopped"
+            f"these credentials may not use {action}{where}{why}. docs/deploy.md has the policy they need; with it "
+            "in place run the same command again, it goes on where it stopped"
         )
     return DeployError(f"AWS refuses {operation} ({code or 'no code'}): {message or 'no reason given'}")

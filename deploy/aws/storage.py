@@ -48,7 +48,10 @@ def put_bucket(aws: Aws, bucket: Bucket) -> None:
 
 
 def remove_bucket(aws: Aws, name: str, keep_prefix: str | None = None) -> bool:
-    """Empty and delete it; with `keep_prefix` those objects stay, and so does the bucket. Was there anything of ours?"""
+    """Empty and delete it; with `keep_prefix` those objects stay, and so does the bucket.
+
+    Returns whether there was one of ours.
+    """
     s3 = aws.client("s3")
     try:
         s3.head_bucket(Bucket=name, ExpectedBucketOwner=aws.account)
@@ -90,7 +93,7 @@ def put_files(aws: Aws, files: Files) -> None:
     for file in files.files:
         if _is_stored(aws, files, file, there):
             continue
-        print(f"    {files.uri}{file.name} ({file.size_bytes:,} bytes)", file=sys.stderr, flush=True)
+        print(f"    {files.name}{file.name} ({file.size_bytes:,} bytes)", file=sys.stderr, flush=True)
         with open(file.path, "rb") as body:
             s3.put_object(
                 Bucket=files.bucket, Key=files.prefix + file.name, Body=body, ChecksumSHA256=_base64(file.sha256)
