@@ -57,7 +57,7 @@ class Bidirectional:
     """Answers the streams of all connections. `ended` is called with the account of each that reached its container."""
 
     def __init__(
-        self, routes: Routes, limits: Limits, faults: Faults, *, all_binary: bool, ended: Callable[[Account], None]
+        self, routes: Routes, limits: Limits, faults: Faults, *, all_binary: bool, ended: Callable[[Account], object]
     ) -> None:
         self._routes, self._limits, self._faults = routes, limits, faults
         self._all_binary, self._ended = all_binary, ended
@@ -73,10 +73,16 @@ class Bidirectional:
                 )
                 await self._converse(stream, socket, admitted)
         except ServiceError as exc:
-            log.info("refused: %s", exc.name)
-            name = HTTP2_NAMES.get(exc.name, exc.name)
-            headers = [("content-type", "application/json"), ("x-amzn-errortype", name)]
-            await stream.respond(exc.http_status, headers, exc.body())
+            await _refuse(stream, exc)
+        except ConnectionError:
+            raise
+        except Exception:
+            log.exception("stream=%d failed", stream.id)
+            if stream.responded:
+                await stream.send(error_member(StreamError("InternalStreamFailure", "An internal failure occurred.")))
+                await stream.end()
+            else:
+                await _refuse(stream, ServiceError("InternalFailure", 500, "An internal failure occurred."))
 
     def _admit(self, stream: Stream) -> tuple[str, str, Admitted]:
         headers = {name: value for name, value in stream.headers.items() if not name.startswith(":")}
@@ -178,6 +184,13 @@ class Bidirectional:
         if account.parts_sent == self._faults.cut_after_parts:
             stream.cut()
             raise ConnectionAbortedError("cut on purpose")
+
+
+async def _refuse(stream: Stream, error: ServiceError) -> None:
+    log.info("stream=%d refused: %s", stream.id, error.name)
+    name = HTTP2_NAMES.get(error.name, error.name)
+    headers = [("content-type", "application/json"), ("x-amzn-errortype", name)]
+    await stream.respond(error.http_status, headers, error.body())
 
 
 async def _fragments(first: Part, rest: AsyncIterator[Part]) -> AsyncIterator[bytes]:

@@ -17,11 +17,6 @@ PING_TIMEOUT_S = 2.0
 MAX_ORIGINAL_MESSAGE_BYTES = 2048
 CLOSE_TIMEOUT_S = 5.0
 POLL_INTERVAL_S = 0.2
-FORWARDED_BACK = (
-    "x-amzn-sagemaker-custom-attributes",
-    "x-amzn-sagemaker-new-session-id",
-    "x-amzn-sagemaker-closed-session-id",
-)
 TIMED_OUT = (
     "Your invocation timed out while waiting for a response from container primary. Review the latency metrics for "
     "each container in Amazon CloudWatch, resolve the issue, and try again."

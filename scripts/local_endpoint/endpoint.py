@@ -14,7 +14,7 @@ ended (parts both ways, whether the signed empty end frame came, the error sent)
 """
 
 import asyncio
-import logging
+import socket
 import ssl
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -23,17 +23,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import uvicorn
 from anyio.from_thread import start_blocking_portal
 from botocore.credentials import Credentials
 
 from scripts.local_endpoint.bidirectional import Account, Bidirectional
 from scripts.local_endpoint.certificate import tls_context, write_certificate
 from scripts.local_endpoint.container import Container
+from scripts.local_endpoint.http1 import Http1
 from scripts.local_endpoint.http2 import Connection
 from scripts.local_endpoint.routes import Routes
 from scripts.local_endpoint.settings import Faults, Limits, dummy_credentials
-
-log = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
 DEFAULT_NAME = "tts"
@@ -62,6 +62,7 @@ async def local_endpoint(
     http_port: int = 0,
     h2_port: int = 0,
     https: bool = False,
+    seed: int = 0,
     all_binary: bool = False,
     limits: Limits | None = None,
     faults: Faults | None = None,
@@ -73,6 +74,7 @@ async def local_endpoint(
     Args:
         container: the URL of a container, or several by the name of their endpoint.
         https: the HTTP/1.1 side speaks TLS too, with the same certificate.
+        seed: decides where response streams are cut.
         all_binary: every part of a bidirectional stream becomes a binary frame, whatever type its caller gave.
         ended: called with the account of each bidirectional stream that reached its container.
 
@@ -90,9 +92,13 @@ async def local_endpoint(
         bound_h2_port = await stack.enter_async_context(
             _http2_server(bidirectional, h2_port, tls_context(certificate, key, "h2"))
         )
+        bound_http_port = await stack.enter_async_context(
+            _http1_server(Http1(routes, limits, seed), http_port, (certificate, key) if https else None)
+        )
         async with asyncio.timeout(in_service_timeout_s):
             await asyncio.gather(*(each.wait_until_in_service() for each in containers))
-        yield LocalEndpoint("", f"https://localhost:{bound_h2_port}", certificate, credentials, limits, faults)
+        http_url = f"https://localhost:{bound_http_port}" if https else f"http://{HOST}:{bound_http_port}"
+        yield LocalEndpoint(http_url, f"https://localhost:{bound_h2_port}", certificate, credentials, limits, faults)
 
 
 @contextmanager
@@ -125,3 +131,37 @@ async def _http2_server(bidirectional: Bidirectional, port: int, tls: ssl.SSLCon
         for connection in open_connections:
             connection.cancel()
         await asyncio.gather(*open_connections, return_exceptions=True)
+
+
+class _Guest(uvicorn.Server):
+    """Signals are for the program that it runs in."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@asynccontextmanager
+async def _http1_server(application: Http1, port: int, certificate: tuple[Path, Path] | None) -> AsyncIterator[int]:
+    """The port it listens on. Leaving closes every connection."""
+    with socket.create_server((HOST, port), backlog=1024) as listener:
+        config = uvicorn.Config(
+            application,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            server_header=False,
+            ssl_certfile=certificate and certificate[0],
+            ssl_keyfile=certificate and certificate[1],
+        )
+        server = _Guest(config)
+        serving = asyncio.create_task(server.serve([listener]))
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            server.should_exit = server.force_exit = True
+            for connection in server.server_state.connections:
+                # Not closed: TLS would wait for the other side to close as well, 30 s for an idle one in a pool.
+                connection.transport.abort()
+            await serving

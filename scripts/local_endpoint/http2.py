@@ -7,7 +7,8 @@ slow stream does not hold up the others; what waits is bounded by RECEIVE_WINDOW
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from h2.config import H2Configuration
 from h2.connection import H2Connection
@@ -38,6 +39,7 @@ class Stream:
         self.id, self.headers = stream_id, headers
         self.window_opened = asyncio.Event()
         self.input_ended = False
+        self.responded = False
         self._connection = connection
         self._received: asyncio.Queue[tuple[bytes, int] | None] = asyncio.Queue()
 
@@ -49,7 +51,7 @@ class Stream:
         self.input_ended = True
         self._received.put_nowait(None)
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
         """The request's body as it comes; more is let in when a slice is asked for."""
         while (received := await self._received.get()) is not None:
             data, window_bytes = received
@@ -59,6 +61,7 @@ class Stream:
 
     async def respond(self, status: int, headers: Iterable[tuple[str, str]], body: bytes | None = None) -> None:
         """Send the head of the answer; with a `body`, all of it."""
+        self.responded = True
         self._connection.send_head(self.id, [(":status", str(status)), *headers])
         if body is not None:
             await self.send(body)
@@ -125,7 +128,7 @@ class Connection:
     def _on(self, event: object) -> None:
         match event:
             case RequestReceived(stream_id=stream_id, headers=headers):
-                stream = self._streams[stream_id] = Stream(self, stream_id, dict(headers))
+                stream = self._streams[stream_id] = Stream(self, stream_id, _text(headers))
                 self._tasks[stream_id] = asyncio.create_task(self._answer(stream))
             case DataReceived(stream_id=stream_id, data=data, flow_controlled_length=length):
                 if length:
@@ -153,27 +156,28 @@ class Connection:
     def acknowledge(self, stream_id: int, window_bytes: int) -> None:
         """Let the caller of this stream send that much more."""
         if window_bytes:
-            self._h2.increment_flow_control_window(window_bytes, stream_id)
-            self._flush()
+            with self._sending():
+                self._h2.increment_flow_control_window(window_bytes, stream_id)
 
     def window(self, stream_id: int) -> int:
         """How many bytes of this stream may go out in one frame now."""
-        return max(0, min(self._h2.local_flow_control_window(stream_id), self._h2.max_outbound_frame_size))
+        with self._sending():
+            return max(0, min(self._h2.local_flow_control_window(stream_id), self._h2.max_outbound_frame_size))
 
     def send_head(self, stream_id: int, headers: list[tuple[str, str]]) -> None:
-        self._h2.send_headers(stream_id, headers)
-        self._flush()
+        with self._sending():
+            self._h2.send_headers(stream_id, headers)
 
     async def send_data(self, stream_id: int, data: bytes) -> None:
-        self._h2.send_data(stream_id, data)
-        self._flush()
+        with self._sending():
+            self._h2.send_data(stream_id, data)
         await self.drain()
 
     def end(self, stream_id: int, *, still_sending: bool) -> None:
-        self._h2.end_stream(stream_id)
-        if still_sending:
-            self._h2.reset_stream(stream_id, ErrorCodes.NO_ERROR)  # RFC 9113, 8.1
-        self._flush()
+        with self._sending():
+            self._h2.end_stream(stream_id)
+            if still_sending:
+                self._h2.reset_stream(stream_id, ErrorCodes.NO_ERROR)  # RFC 9113, 8.1
 
     async def drain(self) -> None:
         """Wait while the socket takes no more. Raises ConnectionError."""
@@ -182,6 +186,20 @@ class Connection:
     def close(self) -> None:
         self._writer.close()
 
+    @contextmanager
+    def _sending(self) -> Iterator[None]:
+        """Send what h2 is told meanwhile. Raises ConnectionResetError when the caller has left the stream."""
+        try:
+            yield
+        except ProtocolError as exc:
+            raise ConnectionResetError("the caller has left") from exc
+        self._flush()
+
     def _flush(self) -> None:
         if (data := self._h2.data_to_send()) and not self._writer.is_closing():
             self._writer.write(data)
+
+
+def _text(headers: Iterable[tuple[str | bytes, str | bytes]]) -> dict[str, str]:
+    """h2 decodes by itself (`header_encoding`); this tells the type checker so."""
+    return {str(name): str(value) for name, value in headers}

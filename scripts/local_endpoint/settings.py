@@ -22,7 +22,7 @@ class Limits:
 
 @dataclass
 class Faults:
-    """What goes wrong on bidirectional streams. May be changed while the endpoint runs: a stream looks when it needs to."""
+    """What goes wrong on bidirectional streams. May be changed while the endpoint runs."""
 
     cut_after_parts: int | None = None
     """The connection is lost after that many parts of one stream, without an end or a word."""

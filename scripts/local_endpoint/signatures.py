@@ -162,7 +162,8 @@ def _check_skew(when: datetime, now: datetime) -> None:
         limit = now - MAX_SKEW
         raise _refusal(
             "InvalidSignatureException",
-            f"Signature expired: {when:{TIMESTAMP}} is now earlier than {limit:{TIMESTAMP}} ({now:{TIMESTAMP}} - 5 min.)",
+            f"Signature expired: {when:{TIMESTAMP}} is now earlier than {limit:{TIMESTAMP}} "
+            f"({now:{TIMESTAMP}} - 5 min.)",
         )
     if when > now + MAX_SKEW:
         limit = now + MAX_SKEW
