@@ -11,3 +11,11 @@ class NameClash(DeployError):
 
 class MissingPermission(DeployError):
     """AWS refuses an action to these credentials."""
+
+
+class EndpointFailed(DeployError):
+    """The endpoint did not come up, or what it does takes longer than it may."""
+
+
+class RolledBack(DeployError):
+    """An update ended with the old fleet: SageMaker went back to it."""

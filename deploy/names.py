@@ -48,8 +48,20 @@ class Names:
         return f"{self.deployment}-"
 
     @property
+    def rollback_alarms(self) -> tuple[str, str]:
+        return f"{self.deployment}-server-errors", f"{self.deployment}-first-audio"
+
+    @property
+    def saturated_alarm(self) -> str:
+        return f"{self.deployment}-saturated"
+
+    @property
+    def idle_alarm(self) -> str:
+        return f"{self.deployment}-idle"
+
+    @property
     def alarms(self) -> tuple[str, ...]:
-        return tuple(f"{self.deployment}-{alarm}" for alarm in ("server-errors", "first-audio", "saturated", "idle"))
+        return (*self.rollback_alarms, self.saturated_alarm, self.idle_alarm)
 
     @property
     def log_groups(self) -> tuple[str, ...]:

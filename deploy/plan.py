@@ -40,7 +40,7 @@ _AMI_OF_CUDA = {
 }
 _GPU_FAMILIES = ("g", "p")  # ml.g5.xlarge, ml.p4d.24xlarge
 
-_KEEP_IMAGES = 5
+_KEEP_IMAGES = 20
 _BUILD_MINUTES = 90
 
 _BUILDSPEC = """\
@@ -147,8 +147,8 @@ def _image(settings: Settings, facts: Facts, names: Names) -> tuple[str, tuple[R
     if settings.image.uri:
         if not is_ecr_image(settings.image.uri):
             raise DeployError(
-                f"image.uri is {settings.image.uri}: SageMaker takes images from ECR alone, with a tag or digest, such as "
-                f"{names.registry}/{names.repository}:v1"
+                f"image.uri is {settings.image.uri}: SageMaker takes images from ECR alone, with a tag or digest, "
+                f"such as {names.registry}/{names.repository}:v1"
             )
         return settings.image.uri, ()
     tag = digest_of(facts.sources)
@@ -170,7 +170,7 @@ def _image(settings: Settings, facts: Facts, names: Names) -> tuple[str, tuple[R
 
 
 def _model(settings: Settings, names: Names, image_uri: str, weights: Files) -> Model:
-    content = {
+    content: dict[str, Any] = {
         "image": image_uri,
         "weights_uri": weights.name,
         "role_arn": names.role_arn(names.role),
@@ -195,18 +195,17 @@ def _endpoint_config(settings: Settings, names: Names, model: Model) -> Endpoint
 
 def _endpoint(settings: Settings, names: Names, config: EndpointConfig) -> Endpoint:
     timeouts = settings.timeouts
-    guarding = tuple(alarm.name for alarm in _guarding_alarms(settings, names) if alarm.name in names.alarms[:2])
     return Endpoint(
         names.endpoint,
         config.name,
         timeouts.model_download_s + timeouts.startup_s,
-        Guardrails(timeouts.canary_s, timeouts.termination_s, timeouts.update_s, guarding),
+        Guardrails(timeouts.canary_s, timeouts.termination_s, timeouts.update_s, names.rollback_alarms),
     )
 
 
 def _guarding_alarms(settings: Settings, names: Names) -> tuple[Alarm, ...]:
     """Too many errors, late first audio (both roll an update back), and more sessions than the promise holds for."""
-    errors, first_audio, saturated, _ = names.alarms
+    errors, first_audio = names.rollback_alarms
     bounds, actions = settings.alarms, [settings.alarms.notify] if settings.alarms.notify else []
     common = {"AlarmActions": actions, "OKActions": actions, "EvaluationPeriods": bounds.periods}
     return (
@@ -235,7 +234,7 @@ def _guarding_alarms(settings: Settings, names: Names) -> tuple[Alarm, ...]:
             },
         ),
         Alarm(
-            saturated,
+            names.saturated_alarm,
             _metric(names, "ConcurrentRequestsPerModel")
             | common
             | {
@@ -251,7 +250,7 @@ def _guarding_alarms(settings: Settings, names: Names) -> tuple[Alarm, ...]:
 
 def _scaling(settings: Settings, names: Names) -> tuple[ScalingPolicy | Alarm, ...]:
     """Out by target tracking on data of 10 s; in by a slow step of its own, so that a lull costs no instance."""
-    scaling, idle = settings.autoscaling, names.alarms[3]
+    scaling = settings.autoscaling
     out = ScalingPolicy(
         f"{names.endpoint}-out",
         names.endpoint,
@@ -280,7 +279,7 @@ def _scaling(settings: Settings, names: Names) -> tuple[ScalingPolicy | Alarm, .
         },
     )
     quiet = Alarm(
-        idle,
+        names.idle_alarm,
         _metric(names, "ConcurrentRequestsPerModel")
         | {
             "AlarmDescription": "So few sessions that an instance can go; in ALARM whenever it is quiet.",

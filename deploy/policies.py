@@ -184,6 +184,7 @@ def deployer_policy(names: Names) -> Document:
             names.arn("cloudwatch", f"alarm:{versions}"),
         ),
         allow(["logs:DeleteLogGroup"], [names.arn("logs", f"log-group:{group}:*") for group in names.log_groups]),
+        allow(["logs:DescribeLogGroups"], names.arn("logs", "log-group:*")),
         allow(["servicequotas:ListServiceQuotas"], "*"),
     )
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from deploy.names import SOURCE_PREFIX
+
 Document = Mapping[str, Any]  # of IAM, as JSON
 
 VARIANT = "AllTraffic"
@@ -86,7 +88,7 @@ class Image:
 
     @property
     def bundle_key(self) -> str:
-        return f"source/{self.tag}.zip"
+        return f"{SOURCE_PREFIX}{self.tag}.zip"
 
 
 @dataclass(frozen=True)

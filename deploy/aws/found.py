@@ -10,6 +10,7 @@ class Presence(Enum):
     MISSING = "missing"
     SAME = "as planned"
     DIFFERENT = "differs"
+    OUTDATED = "another version"  # an endpoint that serves, but not what is planned
     FOREIGN = "not ours"
 
 

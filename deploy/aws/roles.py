@@ -56,11 +56,13 @@ def put_role(aws: Aws, role: Role) -> None:
     _detach(aws, role.name)
 
 
-def remove_role(aws: Aws, name: str) -> bool:
+def remove_role(aws: Aws, name: str, dry_run: bool = False) -> bool:
     """Returns whether there was one of ours."""
     iam, there = aws.client("iam"), _role(aws, name)
     if there is None or not aws.owns(there.get("Tags", [])):
         return False
+    if dry_run:
+        return True
     for policy in iam.list_role_policies(RoleName=name)["PolicyNames"]:
         iam.delete_role_policy(RoleName=name, PolicyName=policy)
     _detach(aws, name)

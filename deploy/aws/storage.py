@@ -47,7 +47,7 @@ def put_bucket(aws: Aws, bucket: Bucket) -> None:
     s3.put_public_access_block(Bucket=bucket.name, PublicAccessBlockConfiguration=_PRIVATE)
 
 
-def remove_bucket(aws: Aws, name: str, keep_prefix: str | None = None) -> bool:
+def remove_bucket(aws: Aws, name: str, keep_prefix: str | None = None, dry_run: bool = False) -> bool:
     """Empty and delete it; with `keep_prefix` those objects stay, and so does the bucket.
 
     Returns whether there was one of ours.
@@ -65,6 +65,8 @@ def remove_bucket(aws: Aws, name: str, keep_prefix: str | None = None) -> bool:
     keys = [key for key in _sizes(aws, name, "") if keep_prefix is None or not key.startswith(keep_prefix)]
     if not tags and keys:
         return False
+    if dry_run:
+        return True
     _delete(aws, name, keys)
     if keep_prefix is None:
         s3.delete_bucket(Bucket=name)
