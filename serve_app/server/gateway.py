@@ -1,47 +1,95 @@
 """The ASGI application: routes and what they share. Runs under any ASGI server; Ray Serve is one."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from serve_app.config import LimitSettings
+from serve_app.errors import EngineUnavailable
 from serve_app.metrics import Recorder
 from serve_app.protocol.requests import RequestLimits
 from serve_app.server import invocations, openai, page, websocket
 from serve_app.server.answers import Answers
 from serve_app.server.invocations import Invocations
 from serve_app.server.ping import Ping
+from serve_app.server.responses import error_response
 from serve_app.server.speech import Speech
 from serve_app.server.websocket import BidirectionalStream
 
 
-def create_app(speech: Speech, limits: LimitSettings, recorder: Recorder) -> Starlette:
-    """Build the application of one gateway replica."""
+class Application(Starlette):
+    """The routes of one gateway replica, and an orderly end: `drain` before the server that runs it is stopped."""
+
+    def __init__(self, stream: BidirectionalStream, routes: Sequence[BaseRoute]) -> None:
+        @asynccontextmanager
+        async def lifespan(_: Starlette) -> AsyncIterator[None]:
+            yield
+            stream.shut_down()
+
+        super().__init__(routes=routes, exception_handlers={HTTPException: _http_error}, lifespan=lifespan)
+        self._stream = stream
+        self._in_hand = 0
+        self._draining = False
+        self._idle = asyncio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await super().__call__(scope, receive, send)
+        elif self._draining:
+            await _refuse(scope, receive, send)
+        else:
+            self._in_hand += 1
+            try:
+                await super().__call__(scope, receive, send)
+            finally:
+                self._in_hand -= 1
+                if not self._in_hand:
+                    self._idle.set()
+
+    async def drain(self) -> None:
+        """Refuse what comes from now on, let sessions finish the message in hand, and wait for all that is in hand."""
+        self._draining = True
+        self._stream.shut_down()
+        while self._in_hand:
+            self._idle.clear()
+            await self._idle.wait()
+
+
+def create_app(
+    speech: Speech, limits: LimitSettings, recorder: Recorder, more_routes: Sequence[BaseRoute] = ()
+) -> Application:
+    """Build the application of one gateway replica; `more_routes` are those of the place where it runs."""
     stream = BidirectionalStream(speech, limits, recorder)
     answers = Answers(speech, limits, recorder)
     request_limits = RequestLimits(limits.max_text_chars, limits.max_request_age_s)
 
-    @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        yield
-        stream.shut_down()
-
-    return Starlette(
-        routes=[
+    return Application(
+        stream,
+        [
             Route("/ping", Ping(speech), methods=["GET"]),
             Route(invocations.ROUTE, Invocations(answers, request_limits), methods=["POST"]),
             *openai.routes(speech, answers, request_limits),
             *page.routes(),
+            *more_routes,
             WebSocketRoute(websocket.ROUTE, stream),
         ],
-        exception_handlers={HTTPException: _http_error},
-        lifespan=lifespan,
     )
+
+
+async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
+    response = error_response(EngineUnavailable("this server is stopping; another one answers a retry"))
+    if scope["type"] == "websocket":
+        await WebSocket(scope, receive, send).send_denial_response(response)
+    else:
+        await response(scope, receive, send)
 
 
 async def _http_error(request: Request, exc: Exception) -> Response:
