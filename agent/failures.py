@@ -2,9 +2,12 @@
 
 import logging
 
+from botocore.eventstream import ParserError
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 from strands.types.exceptions import ContextWindowOverflowException, MaxTokensReachedException, ModelThrottledException
+from urllib3.exceptions import HTTPError
 
+from agent.models import AnswerBrokeOff
 from serve_app.errors import SpeechError
 
 log = logging.getLogger(__name__)
@@ -57,6 +60,8 @@ def _sentence(exc: BaseException) -> str | None:
             code = exc.response.get("Error", {}).get("Code", "")
             code = code[:1].upper() + code[1:]  # in a stream the codes begin in lower case
             return _OF_BEDROCK.get(code, "the language model refused the request")
+        case AnswerBrokeOff() | ParserError() | HTTPError():
+            return _OF_BEDROCK["ModelStreamErrorException"]
         case NoCredentialsError():
             return "the agent has no AWS credentials for its language model"
         case BotoCoreError():

@@ -32,19 +32,27 @@ class _Latch(Event):
         return super().is_set()
 
 
-class StoppingBedrockModel(BedrockModel):
-    """Bedrock, whose thread stops reading when nobody listens any more.
+class AnswerBrokeOff(Exception):
+    """The model's answer ended before its end."""
+
+
+class WatchfulBedrockModel(BedrockModel):
+    """Bedrock, whose thread stops reading when nobody listens any more, and whose answers are whole or fail.
 
     Strands' own reads the answer to its end after a cancellation: the agent clears the signal that the thread polls.
+    And it takes an answer that ends without its last events for a whole one.
     """
 
     async def stream(self, *args: Any, cancel_signal: Event | None = None, **kwargs: Any) -> AsyncGenerator[Any, None]:
-        """See `BedrockModel.stream`."""
-        latch = _Latch(cancel_signal)
+        """See `BedrockModel.stream`. Raises AnswerBrokeOff."""
+        latch, whole = _Latch(cancel_signal), False
         try:
             async with aclosing(super().stream(*args, cancel_signal=latch, **kwargs)) as events:
                 async for event in events:
+                    whole = whole or "messageStop" in event
                     yield event
+            if not whole and not latch.is_set():
+                raise AnswerBrokeOff
         finally:
             latch.set()
 
@@ -77,7 +85,7 @@ def _bedrock(region: str | None, options: Mapping[str, Any]) -> Model:
     config = Config(
         connect_timeout=CONNECT_TIMEOUT_S, read_timeout=SILENCE_TIMEOUT_S, retries={"total_max_attempts": 2}
     )
-    return StoppingBedrockModel(region_name=region, boto_client_config=config, **options)
+    return WatchfulBedrockModel(region_name=region, boto_client_config=config, **options)
 
 
 def _provider_class(provider: str) -> type[Model]:

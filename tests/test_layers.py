@@ -91,6 +91,7 @@ LAYERS: dict[str, set[str]] = {
         "pydantic",
         "starlette",
         "strands",
+        "urllib3",
         "serve_app.client",
         "serve_app.errors",
         "serve_app.formats",
