@@ -54,10 +54,9 @@ class Activity:
         if not self._turns:
             self._changed_s = self._clock()
 
-    async def ping(self, _: HttpRequest) -> Response:
-        """AgentCore's health answer: a busy session is not taken for an idle one."""
-        status = "HealthyBusy" if self._turns else "Healthy"
-        return JSONResponse({"status": status, "time_of_last_update": int(self._changed_s)})
+    def state(self) -> dict[str, str | int]:
+        """AgentCore's health answer: it does not take a busy session for an idle one."""
+        return {"status": "HealthyBusy" if self._turns else "Healthy", "time_of_last_update": int(self._changed_s)}
 
 
 class EventStream(Response):
@@ -121,8 +120,12 @@ def create_app(settings: AgentSettings, model: Model, open_speech: OpenSpeech) -
             ),
         ]
     )
+
+    async def ping(_: HttpRequest) -> Response:
+        return JSONResponse(activity.state())
+
     # The SDK's own needs a thread, of which streams may hold all, and tells the time at which it was last asked.
-    app.router.routes.insert(0, Route("/ping", activity.ping, methods=["GET"]))
+    app.router.routes.insert(0, Route("/ping", ping, methods=["GET"]))
 
     @app.entrypoint
     async def invoke(payload: Any, context: RequestContext) -> Response:
