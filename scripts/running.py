@@ -70,6 +70,10 @@ class Running:
         assert line is not None, "the stack has ended"
         return line
 
+    def wait_for_end_of_output(self) -> None:
+        """Wait until the process, which is ending, has said its last word."""
+        self._reader.join(30)
+
     def wait_until_ready(self, within_s: float) -> None:
         """Ask /ping when the stack has printed something, or twice a second. Raises RuntimeError at the end of it."""
         deadline_s = time.monotonic() + within_s

@@ -1,7 +1,7 @@
 """The process of the server's image: `python -m serve_app.container serve`, first in its container (docs/image.md).
 
-It starts Ray and the application, waits for SIGTERM, lets open sessions finish, and ends. What cannot start ends it with
-exit code 1 and the reason on its last line: whoever runs the container sees a process that is gone, not one that hangs.
+It starts Ray and the application, waits for SIGTERM, lets open sessions finish, and ends. What cannot start ends it
+with exit code 1 and the reason on its last line: whoever runs the container sees one that is gone, not one that hangs.
 """
 
 import logging
@@ -11,15 +11,16 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import ray
 import yaml
 from ray import serve
 
-from serve_app.config import Settings, SettingsError, load_settings
+from serve_app.config import DeploymentSettings, Settings, SettingsError, load_settings
 from serve_app.engine.files import WeightsError
 from serve_app.engine.sources import find_folder
 
@@ -32,7 +33,7 @@ MODEL_FOLDER = Path("/opt/ml/model")
 """Where SageMaker puts an endpoint's model, read-only."""
 
 MIN_MEMORY_BYTES = 3 << 30
-"""What Ray and three replicas take before the first request, with room for a long one."""
+"""Ray and the replicas peak at 2.4 GiB on a CPU, page cache included (docs/image.md)."""
 
 DRAIN_WITHIN_S = 20.0
 """For the messages in hand when SIGTERM comes. SageMaker sends SIGKILL 30 s after it."""
@@ -45,59 +46,141 @@ class CannotStart(Exception):
     """The container cannot do its work. The message is a sentence that says what to change."""
 
 
-def main(arguments: Sequence[str]) -> int:
+class Stopped(BaseException):
+    """SIGTERM or SIGINT came while starting. No Exception: what only handles failures must let it pass."""
+
+
+class Stack(Protocol):
+    """What runs in the container."""
+
+    def start(self, on_signals_taken: Callable[[], None]) -> None:
+        """Return once it is ready to speak; call `on_signals_taken` whenever other code has set signal handlers.
+
+        Raises:
+            CannotStart, SettingsError, WeightsError.
+        """
+        ...
+
+    def drain(self, within_s: float) -> None:
+        """Refuse what comes from now on; return when what is in hand has finished, or at the end of `within_s`."""
+        ...
+
+    def stop(self) -> None: ...
+
+
+class Signals:
+    """SIGTERM and SIGINT: they end a start at once, and are waited for once it is over."""
+
+    def __init__(self) -> None:
+        self._starting, self._asked = True, threading.Event()
+
+    def take(self) -> None:
+        """Install the handlers. Process 1 of a container has none by default, not even the one that ends it."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self._hear())
+
+    def started(self) -> None:
+        """From now on signals are waited for."""
+        self.take()
+        self._starting = False
+
+    def wait(self) -> None:
+        """Wait for the order to stop."""
+        self._asked.wait()
+
+    def _hear(self) -> None:
+        self._asked.set()
+        if self._starting:
+            self._starting = False  # a second signal must not interrupt the end of the first
+            raise Stopped
+
+
+def main(arguments: Sequence[str], stack: Stack) -> int:
     """Run until SIGTERM. Returns the exit code: 0 stopped as asked, 1 could not start, 2 called wrongly."""
     if list(arguments) not in ([], ["serve"]):
         print(f"this image knows one argument, `serve`, and got: {' '.join(arguments)}", file=sys.stderr)
         return 2
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
+    signals = Signals()
+    signals.take()
     try:
-        handle = start(yaml.safe_load(CONFIG.read_text()))
+        stack.start(signals.take)
+        signals.started()
     except (CannotStart, SettingsError, WeightsError) as exc:
-        end_within(EXIT_WITHIN_S, code=1)
-        ray.shutdown()
+        with ended_within(EXIT_WITHIN_S):
+            stack.stop()
         log.error("cannot start: %s", exc)
         return 1
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):  # Ray's own handlers, until now, end the process at once
-        signal.signal(number, lambda *_: stop.set())
+    except Stopped:
+        with ended_within(EXIT_WITHIN_S):
+            stack.stop()
+        log.info("stopped before it was ready")
+        return 0
     log.info("ready")
-    stop.wait()
-    log.info("stopping: open sessions finish the message in hand")
-    end_within(EXIT_WITHIN_S, code=1)
-    drain(handle)
-    serve.shutdown()
-    ray.shutdown()
+    signals.wait()
+    log.info("stopping: what is in hand is finished")
+    with ended_within(EXIT_WITHIN_S):
+        stack.drain(DRAIN_WITHIN_S)
+        stack.stop()
     log.info("stopped")
     return 0
 
 
-def start(config: dict[str, Any]) -> serve.handle.DeploymentHandle:
-    """Start Ray and the one application of `config`; returns its gateway, once it is ready to speak.
+@contextmanager
+def ended_within(seconds: float) -> Iterator[None]:
+    """End this process, and with it the container, when the block takes longer."""
+    timer = threading.Timer(seconds, os._exit, (1,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
-    Raises:
-        CannotStart, SettingsError, WeightsError.
-    """
-    (application,) = config["applications"]
-    arguments = application["args"]
-    settings = load_settings(arguments)
-    arguments["weights"] = {"source": weights_source(settings.weights.source, MODEL_FOLDER, BAKED_WEIGHTS)}
-    require_memory(memory_bytes())
-    try:
-        ray.init(include_dashboard=False, log_to_driver=True)
-    except ValueError as exc:  # Ray's word for a machine on which its object store does not fit
-        raise CannotStart(f"Ray does not fit on this machine; give the container more memory ({exc})") from exc
-    cpus = ray.cluster_resources()["CPU"]
-    require_cpus(cpus, settings)
-    arguments.setdefault("engine", {}).setdefault("threads", int(cpus))  # the quota, which torch does not see
-    serve.start(config["proxy_location"], config["http_options"], logging_config=config["logging_config"])
-    build = pkgutil.resolve_name(application["import_path"])
-    name = application["name"]
-    try:
-        return serve.run(build(arguments), name=name, route_prefix=application["route_prefix"])
-    except RuntimeError as exc:  # Serve's word for a deployment that failed to start, again and again
-        messages = [deployment.message for deployment in serve.status().applications[name].deployments.values()]
-        raise CannotStart(cause([*messages, str(exc)])) from exc
+
+class RayServe:
+    """Ray, started for this container alone, and the one application of a configuration file."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self._config = config
+        self._gateway: serve.handle.DeploymentHandle | None = None
+
+    def start(self, on_signals_taken: Callable[[], None]) -> None:
+        (application,) = self._config["applications"]
+        arguments, name = application["args"], application["name"]
+        settings = load_settings(arguments)
+        source = weights_source(settings.weights.source, MODEL_FOLDER, BAKED_WEIGHTS)
+        arguments["weights"] = {**arguments.get("weights", {}), "source": source}
+        require_memory(memory_bytes())
+        try:
+            ray.init(include_dashboard=False)
+        except ValueError as exc:  # Ray's word for a machine on which its object store does not fit
+            raise CannotStart(f"Ray does not fit here; give the container more memory ({exc})") from exc
+        on_signals_taken()
+        cpus = ray.cluster_resources()["CPU"]
+        require_cpus(cpus, settings)
+        # By the container's quota, which only Ray looks at; torch would start a thread for each core of the machine.
+        arguments["engine"] = {"threads": int(cpus), **arguments.get("engine", {})}
+        serve.start(
+            self._config["proxy_location"], self._config["http_options"], logging_config=self._config["logging_config"]
+        )
+        build = pkgutil.resolve_name(application["import_path"])
+        try:
+            self._gateway = serve.run(build(arguments), name=name, route_prefix=application["route_prefix"])
+        except RuntimeError as exc:  # Serve's word for a deployment that failed to start, again and again
+            deployments = serve.status().applications[name].deployments.values()
+            raise CannotStart(cause([*(deployment.message for deployment in deployments), str(exc)])) from exc
+
+    def drain(self, within_s: float) -> None:
+        assert self._gateway is not None
+        try:
+            self._gateway.broadcast("drain").results(timeout_s=within_s)
+        except Exception as exc:  # a replica that is too slow, or gone: the process ends all the same
+            log.warning("not all that was in hand could finish: %s", type(exc).__name__)
+
+    def stop(self) -> None:
+        if self._gateway is not None:
+            serve.shutdown()  # replicas before the proxy: the last frames leave through it
+        ray.shutdown()
 
 
 def weights_source(configured: str, model: Path, baked: Path) -> str:
@@ -135,21 +218,19 @@ def require_memory(available_bytes: int) -> None:
 
 
 def require_cpus(available: float, settings: Settings) -> None:
-    """Raises CannotStart where the replicas ask for more than there is: Ray would wait for a larger machine for ever."""
+    """Raises CannotStart where the replicas ask for more than there is: Ray would wait for another machine for ever."""
     deployments = (settings.gateway, settings.chunker, settings.kokoro)
     asked = sum(deployment.num_cpus * replicas(deployment) for deployment in deployments)
     if asked > available:
         raise CannotStart(
-            f"this container has {available:g} CPUs and its replicas ask for {asked:g}: raise `docker run --cpus`, take "
-            "a larger instance, or lower num_cpus or num_replicas (KOKORO_CHUNKER__NUM_REPLICAS=1)"
+            f"this container has {available:g} CPUs and its replicas ask for {asked:g}: raise `docker run --cpus`, "
+            "take a larger instance, or lower num_cpus or num_replicas (KOKORO_CHUNKER__NUM_REPLICAS=1)"
         )
 
 
-def replicas(deployment: Any) -> int:
+def replicas(deployment: DeploymentSettings) -> int:
     """How many of it are started."""
-    if deployment.autoscaling is not None:
-        return int(deployment.autoscaling.min_replicas)
-    return deployment.num_replicas or 1
+    return deployment.autoscaling.min_replicas if deployment.autoscaling else deployment.num_replicas or 1
 
 
 def cause(messages: Sequence[str]) -> str:
@@ -160,20 +241,8 @@ def cause(messages: Sequence[str]) -> str:
     return next((message for message in messages if message), "a deployment did not start")
 
 
-def drain(gateway: serve.handle.DeploymentHandle) -> None:
-    """Let every gateway finish what it has in hand. One that takes too long, or is gone, is not waited for."""
-    try:
-        gateway.broadcast("drain").results(timeout_s=DRAIN_WITHIN_S)
-    except Exception as exc:  # of whatever kind: the process ends now
-        log.warning("not every session could finish: %s", type(exc).__name__)
-
-
-def end_within(seconds: float, *, code: int) -> None:
-    """End this process when it has not ended by itself by then; with it ends the container."""
-    timer = threading.Timer(seconds, os._exit, (code,))
-    timer.daemon = True
-    timer.start()
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
+    exit_code = main(sys.argv[1:], RayServe(yaml.safe_load(CONFIG.read_text())))
+    logging.shutdown()
+    os._exit(exit_code)  # all is stopped: what Ray left behind in this process is not waited for

@@ -64,10 +64,14 @@ LAYERS: dict[str, set[str]] = {
         "serve_app.text.pieces",
     },
     "serve_app/client": {
+        "aws_sdk_sagemaker_runtime_http2",
+        "awscrt",
         "boto3",
         "botocore",
         "httpx",
         "pydantic",
+        "smithy_core",
+        "smithy_http",
         "urllib3",
         "websockets",
         "serve_app.errors",
@@ -75,6 +79,7 @@ LAYERS: dict[str, set[str]] = {
         "serve_app.protocol",
     },
     "serve_app/deployments": {
+        "httpx",
         "ray",
         "starlette",
         "serve_app.config",
@@ -85,6 +90,7 @@ LAYERS: dict[str, set[str]] = {
         "serve_app.text.pieces",
     },
     "serve_app/app.py": {"ray", "serve_app"},
+    "serve_app/container.py": {"ray", "yaml", "serve_app"},
     "agent": {
         "bedrock_agentcore",
         "botocore",

@@ -6,7 +6,7 @@ SageMaker reads /metrics of a container's one port and keeps what it finds, so t
 
 import asyncio
 import re
-from functools import cached_property
+from collections.abc import Callable
 
 import httpx
 import ray
@@ -22,26 +22,31 @@ _OURS = re.compile(rb"^(?:# (?:HELP|TYPE) )?ray_kokoro_.*\n", re.MULTILINE)
 
 
 class MetricsText:
-    """The ASGI endpoint."""
+    """The ASGI endpoint. `exporter` tells the exporter's address; it may block, and is asked once."""
+
+    def __init__(self, exporter: Callable[[], str]) -> None:
+        self._exporter = exporter
+        self._url: str | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         response: Response
         try:
-            url = await asyncio.to_thread(lambda: self._exporter)
+            if self._url is None:
+                self._url = await asyncio.to_thread(self._exporter)
             async with httpx.AsyncClient(timeout=ANSWER_WITHIN_S, trust_env=False) as client:
-                answer = await client.get(url)
+                answer = await client.get(self._url)
                 answer.raise_for_status()
             response = Response(ours(answer.content), media_type=PROMETHEUS_TEXT)
         except httpx.HTTPError:
             response = error_response(EngineUnavailable("the metrics exporter of this node does not answer"))
         await response(scope, receive, send)
 
-    @cached_property
-    def _exporter(self) -> str:
-        """The address of Ray's exporter on this node. Asks Ray, and so blocks."""
-        node_id = ray.get_runtime_context().get_node_id()
-        node = next(node for node in ray.nodes() if node["NodeID"] == node_id)
-        return f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
+
+def node_exporter() -> str:
+    """The address of Ray's exporter on this node."""
+    node_id = ray.get_runtime_context().get_node_id()
+    node = next(node for node in ray.nodes() if node["NodeID"] == node_id)
+    return f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
 
 
 def ours(exposition: bytes) -> bytes:

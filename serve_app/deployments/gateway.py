@@ -5,7 +5,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from serve_app.config import Settings
-from serve_app.deployments.exposition import MetricsText
+from serve_app.deployments.exposition import MetricsText, node_exporter
 from serve_app.deployments.remote import RemoteEngine, RemotePhonemizer
 from serve_app.deployments.telemetry import RayRecorder, log_through_serve
 from serve_app.server.gateway import create_app
@@ -25,7 +25,7 @@ class Gateway:
             lookahead_segments=settings.limits.lookahead_segments,
         )
         self._app = create_app(
-            speech, settings.limits, recorder, [Route("/metrics", MetricsText(), methods=["GET"])]
+            speech, settings.limits, recorder, [Route("/metrics", MetricsText(node_exporter), methods=["GET"])]
         )
 
     async def drain(self) -> None:

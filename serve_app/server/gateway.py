@@ -1,6 +1,7 @@
 """The ASGI application: routes and what they share. Runs under any ASGI server; Ray Serve is one."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
@@ -23,6 +24,8 @@ from serve_app.server.ping import Ping
 from serve_app.server.responses import error_response
 from serve_app.server.speech import Speech
 from serve_app.server.websocket import BidirectionalStream
+
+log = logging.getLogger(__name__)
 
 
 class Application(Starlette):
@@ -57,6 +60,7 @@ class Application(Starlette):
     async def drain(self) -> None:
         """Refuse what comes from now on, let sessions finish the message in hand, and wait for all that is in hand."""
         self._draining = True
+        log.info("draining: %d requests and sessions are in hand", self._in_hand)
         self._stream.shut_down()
         while self._in_hand:
             self._idle.clear()
