@@ -10,10 +10,14 @@ from strands.types.event_loop import Usage
 from strands.types.streaming import StreamEvent
 
 SAMPLE = (
-    "Hello, I am a voice agent. You hear this sentence while the next one is still being written. "
-    "My words come from a plain reader, not from a language model, so I say the same thing every time. "
-    "Connect a real model, and I will answer what you ask. "
-    "Until then, this is how soon speech can begin."
+    "Good question, and here is how it works. "
+    "While I am still writing this answer, every sentence that is finished goes straight to the speech engine, so you "
+    "hear the beginning long before the end exists. "
+    "Most voice agents wait until the whole answer is written, and their listeners sit in silence for several seconds, "
+    "wondering whether anyone is there. "
+    "I am only a plain reader, not a language model, so I say the same words every time, at the pace of a typical "
+    "model. "
+    "Connect a real model, and you will hear real answers just as soon as this one."
 )
 
 _TOKEN = re.compile(r"\s*\S{1,6}|\s+$")
