@@ -9,22 +9,25 @@ export class SpeechFailed extends Error {}
 /** Yields `{type: "start", sampleRate}`, then `{type: "audio", samples}` and `{type: "words", words}`, then
  *  `{type: "end"}`. @param {Response} response  Throws SpeechFailed. */
 export async function* readAnswer(response) {
-  const [type, rate] = contentType(response.headers.get("content-type"));
-  if (!response.ok) throw new SpeechFailed(await refusal(response, type));
-  if (type === "text/event-stream") yield* fromEvents(chunksOf(response));
+  const [type, rate] = contentType(response);
+  if (!response.ok) throw new SpeechFailed(await refusal(response));
+  if (type === "text/event-stream") yield* fromEvents(response);
   else if (type === "audio/wav") yield* fromWav(chunksOf(response));
   else if (type === "audio/pcm") yield* fromPcm(chunksOf(response), rate);
   else throw new SpeechFailed(`The server answered with ${type || "something"} that this page cannot play.`);
 }
 
-function contentType(header) {
-  const [type, ...parameters] = (header ?? "").toLowerCase().split(";").map((part) => part.trim());
+/** @returns {[string, number]} the type, and the rate that it names, or else the model's */
+export function contentType(response) {
+  const header = response.headers.get("content-type") ?? "";
+  const [type, ...parameters] = header.toLowerCase().split(";").map((part) => part.trim());
   const rate = parameters.find((parameter) => parameter.startsWith("rate="));
   return [type, rate ? Number(rate.slice("rate=".length)) : 24000];
 }
 
-async function refusal(response, type) {
-  if (type === "application/json") {
+/** Why an answer is none, in its own words where it has some. */
+export async function refusal(response) {
+  if (contentType(response)[0] === "application/json") {
     const { error } = await response.json();
     if (typeof error === "string") return sentence(error);
     if (typeof error?.message === "string") return sentence(error.message);
@@ -69,29 +72,34 @@ async function* fromWav(chunks) {
   yield { type: "end" };
 }
 
-async function* fromEvents(chunks) {
-  const parser = new SseParser();
+async function* fromEvents(response) {
   const pcm = new PcmReassembler();
-  for await (const bytes of chunks) {
-    for (const { name, data } of parser.push(bytes)) {
-      const event = decoded(data);
-      switch (name) {
-        case "audio_stream_start":
-          yield { type: "start", sampleRate: event.sample_rate };
-          break;
-        case "audio_words":
-          yield { type: "words", words: event.words };
-          break;
-        case "audio_chunk":
-          yield { type: "audio", samples: pcm.push(bytesOf(event.data)) };
-          break;
-        case "audio_stream_end":
-          yield { type: "end" };
-          return;
-        case "error":
-          throw new SpeechFailed(sentence(event.message));
-      }
+  for await (const [name, event] of eventsOf(response)) {
+    switch (name) {
+      case "audio_stream_start":
+        yield { type: "start", sampleRate: event.sample_rate };
+        break;
+      case "audio_words":
+        yield { type: "words", words: event.words };
+        break;
+      case "audio_chunk":
+        yield { type: "audio", samples: pcm.push(bytesOf(event.data)) };
+        break;
+      case "audio_stream_end":
+        yield { type: "end" };
+        return;
+      case "error":
+        throw new SpeechFailed(sentence(event.message));
     }
+  }
+}
+
+/** The events of a stream, each `[name, data]`. Its reader leaves at the last one: the stream's own end, before that,
+ *  is a failure. Throws SpeechFailed. */
+export async function* eventsOf(response) {
+  const parser = new SseParser();
+  for await (const bytes of chunksOf(response)) {
+    for (const { name, data } of parser.push(bytes)) yield [name, decoded(data)];
   }
   throw new SpeechFailed(`The connection ended in the middle of ${parser.end() ? "an event" : "the answer"}.`);
 }
@@ -104,6 +112,7 @@ function decoded(data) {
   }
 }
 
-function bytesOf(base64) {
+/** @param {string} base64 */
+export function bytesOf(base64) {
   return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
 }

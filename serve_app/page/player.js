@@ -1,23 +1,21 @@
-// The page: what its controls do, and what it shows of it.
+// Speaking a text: what the controls do, and what the page shows of it.
 import { SpeechFailed, readAnswer } from "./answer.js";
+import { now_s, seconds } from "./clock.js";
 import { draw } from "./drawing.js";
+import { onChange, talking } from "./halves.js";
+import { manner } from "./manner.js";
+import { Playback, sound } from "./playback.js";
 import { NoSession, SpeechSession } from "./session.js";
-import { Sound } from "./sound.js";
 import { Track, comparison } from "./timeline.js";
 import { Transcript } from "./transcript.js";
-import { byLanguage, loadVoices, nameOf } from "./voices.js";
 import { tokens } from "./words.js";
 
-const OTHER_VOICE = "other";
 const FRAMES_BETWEEN_DRAWINGS = 6;
 const BATCH = { stream: false, format: "wav" };
 
 const element = (id) => document.getElementById(id);
 const url = (path) => new URL(path, document.baseURI);
-const now_s = () => performance.now() / 1000;
-const seconds = (value, digits = 1) => `${value.toFixed(digits)} s`;
 
-export const sound = new Sound(heard);
 const session = new SpeechSession(url("invocations-bidirectional-stream").href.replace(/^http/, "ws"), say);
 
 /** A text on its way to being audio. `options`: text, voice, speed and what else `choices` gives. */
@@ -46,7 +44,7 @@ class Run extends Request {
   feeding = false; // the server waits for a text_end
   failed = false; // what had arrived is still heard
   over = false; // stopped, or heard to the end
-  reported = { played_s: 0, buffered_s: 0, gaps: 0, level: 0, at_s: now_s(), playing: false };
+  playback = new Playback(this.id, (report) => heard(this, report));
 
   constructor(way, options) {
     super(options, now_s());
@@ -54,10 +52,9 @@ class Run extends Request {
     this.transcript = new Transcript(element("transcript"), this.written ? "" : this.text);
   }
 
-  /** Seconds of the audio that have left the loudspeaker. */
-  get heard_s() {
-    const { played_s, at_s, playing } = this.reported;
-    return played_s + (playing ? now_s() - at_s : 0) - sound.latency_s;
+  end() {
+    this.over = true;
+    this.playback.silence();
   }
 }
 
@@ -101,7 +98,7 @@ function stop() {
   if (run === null || run.over) return;
   sound.flush();
   run.track.stopped(run.at_s);
-  run.over = true;
+  run.end();
   if (run.way === "streamed" && run.via === "socket") session.send({ type: "cancel", request_id: run.id });
   endFeeding(run);
   run.aborter.abort();
@@ -109,12 +106,10 @@ function stop() {
 }
 
 function choices() {
-  const voice = element("voice").value;
   return {
+    ...manner(),
     written: document.querySelector("[name=arrival]:checked").value === "written",
     pace: Math.max(1, element("pace").valueAsNumber || 1),
-    voice: voice === OTHER_VOICE ? element("blend").value.trim() : voice,
-    speed: element("speed").valueAsNumber,
     via: element("via").value,
     compare: element("compare").checked,
   };
@@ -222,18 +217,16 @@ function take(mine, event) {
 }
 
 /** A report of PcmQueue. */
-function heard(state) {
-  if (run === null || state.id !== run.id) return;
-  run.reported = { ...state, at_s: now_s(), playing: state.buffered_s > 0 && !run.over };
-  if (run.over) return showFigures();
-  run.track.report(run.at_s, state);
-  if (state.done && (run.failed || run.track.received_s !== null)) {
-    finish(run, run.failed ? "" : `Done: ${seconds(run.track.audio_s)} of speech.`);
+function heard(mine, report) {
+  if (mine.over) return showFigures();
+  mine.track.report(mine.at_s, report);
+  if (report.done && (mine.failed || mine.track.received_s !== null)) {
+    finish(mine, mine.failed ? "" : `Done: ${seconds(mine.track.audio_s)} of speech.`);
   }
 }
 
 function finish(mine, words) {
-  mine.over = true;
+  mine.end();
   mine.transcript.light(Infinity);
   enter("idle", words);
 }
@@ -313,7 +306,7 @@ let painting = 0;
 
 function paint() {
   const busy = !run.over || timing !== null;
-  if (!run.over) run.transcript.light(run.heard_s);
+  if (!run.over) run.transcript.light(run.playback.heard_s);
   if (painting % FRAMES_BETWEEN_DRAWINGS === 0 || !busy) {
     showFigures();
     redraw();
@@ -328,11 +321,7 @@ function redraw() {
 }
 
 function showFigures() {
-  const { played_s, buffered_s, gaps, level, playing } = run.reported;
-  element("heard").textContent = seconds(played_s);
-  element("buffered").textContent = seconds(buffered_s);
-  element("gaps").textContent = gaps;
-  element("level").value = playing && !run.over ? level : 0;
+  run.playback.show();
   for (const way of ["streamed", "batch"]) {
     const first_s = shown[way]?.firstAudio_s ?? null;
     const request = shown[way] === timing?.track ? timing : shown[way] === run?.track && !run.over ? run : null;
@@ -358,17 +347,6 @@ function showTimes() {
   }
 }
 
-async function showVoices() {
-  const select = element("voice");
-  const groups = [...byLanguage(await loadVoices(url("v1/audio/voices")))].map(([language, ids]) => {
-    const group = document.createElement("optgroup");
-    group.label = language;
-    group.append(...ids.map((id) => new Option(`${nameOf(id)} (${id})`, id, id === "af_heart", id === "af_heart")));
-    return group;
-  });
-  select.replaceChildren(...groups, new Option("Another, or a blend…", OTHER_VOICE));
-}
-
 // Wiring
 
 element("form").addEventListener("submit", (event) => {
@@ -381,19 +359,14 @@ for (const approach of ["pointerover", "focusin"]) {
 }
 element("batch").addEventListener("click", () => speak("batch"));
 element("stop").addEventListener("click", stop);
+onChange(stop);
 document.addEventListener("keydown", (event) => {
+  if (talking()) return;
   if (event.key === "Escape") stop();
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
     event.preventDefault();
     speak("streamed");
   }
 });
-element("voice").addEventListener("change", () => {
-  element("blend-field").hidden = element("voice").value !== OTHER_VOICE;
-});
-element("speed").addEventListener("input", () => {
-  element("speed-shown").textContent = element("speed").valueAsNumber.toFixed(2);
-});
 new ResizeObserver(redraw).observe(element("timeline"));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-showVoices();

@@ -2,14 +2,15 @@
 import { placeOf, wordAt } from "./words.js";
 
 export class Transcript {
-  #box;
+  #scroller;
   #tail = document.createTextNode("");
   #timed = []; // {start_s, end_s, mark}
   #lit = -1;
   #said = 0; // words before this one have been marked as said
 
-  constructor(box, text) {
-    this.#box = box;
+  /** @param scroller what is scrolled to keep the word that is heard in sight */
+  constructor(box, text, scroller = box) {
+    this.#scroller = scroller;
     this.#tail.data = text;
     box.replaceChildren(this.#tail);
     box.scrollTop = 0;
@@ -48,7 +49,7 @@ export class Transcript {
   }
 
   #show(mark) {
-    const [box, word] = [this.#box.getBoundingClientRect(), mark.getBoundingClientRect()];
-    if (word.bottom > box.bottom || word.top < box.top) this.#box.scrollTop += word.top - box.top - box.height / 3;
+    const [box, word] = [this.#scroller.getBoundingClientRect(), mark.getBoundingClientRect()];
+    if (word.bottom > box.bottom || word.top < box.top) this.#scroller.scrollTop += word.top - box.top - box.height / 3;
   }
 }

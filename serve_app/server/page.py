@@ -14,10 +14,22 @@ INDEX = "index.html"
 
 MEDIA_TYPES = {".css": "text/css", ".html": "text/html", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
+POLICY = "; ".join(
+    (
+        "default-src 'self'",
+        # The agent runs elsewhere: beside this server on the listener's own machine, at whatever port, or behind TLS,
+        # where the name in its certificate tells who it is. Plain http to other machines stays closed.
+        "connect-src 'self' http://127.0.0.1:* http://localhost:* https:",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "object-src 'none'",
+    )
+)
+
 HEADERS = {
     # Ask every time whether it is still the same: a page and a server of different versions would not fit.
     "Cache-Control": "no-cache",
-    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; object-src 'none'",
+    "Content-Security-Policy": POLICY,
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }

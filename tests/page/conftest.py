@@ -31,22 +31,15 @@ class WordByWord:
         return ("a",)
 
 
-class Server:
-    """A port that keeps answering with whatever application it was last told to use."""
+class Port:
+    """A port that keeps answering with `app`, whichever that is at the time."""
 
-    def __init__(self) -> None:
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port: int = probe.getsockname()[1]
-        self.use()
         self.start()
-
-    def use(self, *, cost_s: float = 0.03, gated: bool = False, **limits: float) -> FakeEngine:
-        """From now on, answer with the real routes over a new engine that takes `cost_s` for a sentence."""
-        engine = FakeEngine(cost_s=cost_s, gated=gated)
-        speech = Speech(WordByWord(), engine, NoRecorder(), lookahead_segments=2)
-        self.app: ASGIApp = create_app(speech, LimitSettings.model_validate(limits), NoRecorder())
-        return engine
 
     def call(self, function: Callable[..., object], *arguments: object) -> None:
         """Call it in the server's event loop, where a gated engine wants to be told."""
@@ -74,6 +67,21 @@ class Server:
     def stop(self) -> None:
         self._server.should_exit = True
         self._thread.join(30)
+
+
+class Server(Port):
+    """A speech server, which has the page too."""
+
+    def __init__(self) -> None:
+        self.use()
+        super().__init__(self.app)
+
+    def use(self, *, cost_s: float = 0.03, gated: bool = False, **limits: float) -> FakeEngine:
+        """From now on, answer with the real routes over a new engine that takes `cost_s` for a sentence."""
+        engine = FakeEngine(cost_s=cost_s, gated=gated)
+        speech = Speech(WordByWord(), engine, NoRecorder(), lookahead_segments=2)
+        self.app: ASGIApp = create_app(speech, LimitSettings.model_validate(limits), NoRecorder())
+        return engine
 
 
 @pytest.fixture(scope="session")
