@@ -13,6 +13,12 @@ class Unreachable(SpeechError):
     code = "unreachable"
 
 
+class NoCredentials(SpeechError):
+    """AWS is asked, and nobody here has said as whom."""
+
+    code = "no_credentials"
+
+
 class BrokenAnswer(SpeechError):
     """The answer ended before its end: audio that was already handed out is not all of it."""
 
