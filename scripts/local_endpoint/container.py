@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import httpx
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import InvalidHandshake, InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
 from scripts.local_endpoint.errors import ServiceError, model_error
 from scripts.local_endpoint.settings import ACCOUNT_ID
@@ -96,7 +96,7 @@ class Container:
         try:
             yield socket
         finally:
-            await socket.close()
+            await _close(socket)
 
     def failed(self, status: int, message: str, region: str) -> ServiceError:
         """The container's failure as callers see it."""
@@ -105,3 +105,12 @@ class Container:
 
     async def aclose(self) -> None:
         await self._http.aclose()
+
+
+async def _close(socket: ClientConnection) -> None:
+    """Close normally; what the container still sends is dropped, for unread it would hold up the closing handshake."""
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(socket.close())
+        with suppress(ConnectionClosed):
+            async for _ in socket:
+                pass
