@@ -16,11 +16,11 @@ PYTHON = "PYTHON_3_12"
 ENTRY_POINT = "main.py"
 LOG_GROUPS = "/aws/bedrock-agentcore/runtimes/"
 
-_MODEL_ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._:-]*")
+_MODEL_ID = re.compile(r"(?!arn:)[a-zA-Z0-9][a-zA-Z0-9._:-]*")
 _GEOGRAPHY = re.compile(r"(?:[a-z]{2}(?:-gov)?|apac|global)\.")
 """What the id of an inference profile that AWS defines begins with; a model's id begins with its provider."""
-_PROFILE_ARN = re.compile(r"arn:[^:]+:bedrock:[^:]+:\d{12}:(?:application-)?inference-profile/[^/]+")
-_MODEL_ARN = re.compile(r"arn:[^:]+:bedrock:[^:]*:(?:\d{12})?:[a-z-]+/.+")
+_PROFILE_ARN = re.compile(r"arn:[^:]+:bedrock:[^:]+:\d{12}:(?:application-)?inference-profile/[a-zA-Z0-9._:-]+")
+_MODEL_ARN = re.compile(r"arn:[^:]+:bedrock:[^:]*:(?:\d{12})?:[a-z-]+/[a-zA-Z0-9._:/-]+")
 _NAME_IN_SLUG = 24
 
 
@@ -90,7 +90,7 @@ class RuntimeNames:
 
     @property
     def _slug(self) -> str:
-        """The name as buckets take it, without capitals and underscores; a hash keeps two apart that would be the same."""
+        """The name as buckets take it: no capitals, no underscores; a hash keeps two apart that would be the same."""
         slug = self.name.replace("_", "-")
         if len(slug) <= _NAME_IN_SLUG and re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", slug):
             return slug
