@@ -1,4 +1,4 @@
-"""Build the server's image and hold it to its promises: `uv run python scripts/image_check.py` (as root, Linux).
+"""Build the images and hold them to their promises: `uv run python scripts/image_check.py` (as root, Linux).
 
     apt-get install buildah debootstrap     # no Docker engine is needed; about 20 GB of disk while it runs
 
@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +45,8 @@ MEMORY_BYTES, SHM_BYTES = 4 << 30, 64 << 20
 CGROUP = Path("/sys/fs/cgroup/memory/kokoro-image-check")
 MAY_BE_WRITTEN = ("tmp/", "root/", "dev/", "opt/kokoro/", "usr/local/lib/python3.12/")  # the last one: byte code
 STARTS_WITHIN_S, EXITS_WITHIN_S, CODE_CHANGE_BYTES = 300.0, 30.0, 20_000_000
+
+AGENT_ENVIRONMENT = ("VOICE_AGENT_PROVIDER=reader", f"VOICE_AGENT_TTS_ENDPOINT=http://127.0.0.1:{PORT}")
 
 SENTENCES = {  # bytes of PCM that the 8-bit weights of the package registries give
     "Hello there.": 74_400,
@@ -191,7 +193,14 @@ class Container:
 
 
 @contextmanager
-def container(tag: str, model: Path | None, memory_bytes: int = MEMORY_BYTES) -> Iterator[Container]:
+def container(
+    tag: str,
+    model: Path | None = None,
+    *,
+    memory_bytes: int = MEMORY_BYTES,
+    arguments: Sequence[str] = ("serve",),
+    environment: Sequence[str] = (),
+) -> Iterator[Container]:
     """Do `docker run IMAGE serve` without Docker: own processes, mounts and memory limit, and a tiny /dev/shm."""
     config = inspect(tag)
     name = buildah("from", "--pull-never", tag, quiet=True).strip()
@@ -214,8 +223,8 @@ def container(tag: str, model: Path | None, memory_bytes: int = MEMORY_BYTES) ->
     if model is not None:
         (root / "opt/ml/model").mkdir(parents=True, exist_ok=True)
         mounts += [f"mount --bind {model} {root}/opt/ml/model", f"mount -o remount,bind,ro {root}/opt/ml/model"]
-    environment = [*config["Env"], "HOME=/root"]
-    command = ["env", "-i", f"--chdir={config['WorkingDir']}", *environment, *config["Entrypoint"], "serve"]
+    variables = [*config["Env"], "HOME=/root", *environment]
+    command = ["env", "-i", f"--chdir={config['WorkingDir']}", *variables, *config["Entrypoint"], *arguments]
     script = " && ".join(["mount --make-rprivate /", *mounts, f'exec chroot {root} "$@"'])
     process = subprocess.Popen(
         ["taskset", "-c", "0,1", "unshare", "--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child",
@@ -275,6 +284,12 @@ def heard(socket: ClientConnection) -> int:
 # Promises. Each returns what to print beside its name, or raises.
 
 
+def promise_build() -> str:
+    make_base()
+    build(IMAGE, ROOT)
+    return f"from a stand-in for {base_reference()}"
+
+
 def promise_label() -> str:
     config = inspect(IMAGE)
     require(config["Labels"].get(LABEL) == "true", f"labels are {config['Labels']}")
@@ -287,6 +302,11 @@ def promise_size() -> str:
     for layer, size in sizes.items():
         print(f"  {size / 1e6:>10,.1f} MB  {layer[:12]}")
     return f"{sum(sizes.values()) / 1e9:.2f} GB in {len(sizes)} layers"
+
+
+def promise_agent_size() -> str:
+    build(AGENT, ROOT, "deploy/agent.Dockerfile")
+    return f"{sum(layers(AGENT).values()) / 1e9:.2f} GB"
 
 
 def promise_code_change() -> str:
@@ -461,9 +481,10 @@ class Report:
 
 
 def check_server(report: Report) -> None:
-    report.keep("the image is built", lambda: (make_base(), build(IMAGE, ROOT), base_reference())[-1])
+    report.keep("the image is built", promise_build)
     report.keep("label and entry point", promise_label)
     report.keep("size", promise_size)
+    report.keep("the agent's image is built", promise_agent_size)
     report.keep("a code change rebuilds megabytes", promise_code_change)
     flat = weights_folder()
     own_network()
@@ -495,8 +516,15 @@ def check_server(report: Report) -> None:
             report.keep("too little memory ends it", lambda: promise_refusal(served, "--memory"))
 
 
+def check_agent(report: Report) -> None:
+    """Built and started on this machine's kind of processor; on arm64 the same wheels have other names."""
+    with container(AGENT, arguments=(), environment=AGENT_ENVIRONMENT) as served:
+        if report.keep("the agent's image answers /ping", lambda: promise_start(served)):
+            report.keep("SIGTERM ends the agent", lambda: promise_stop_idle(served))
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Build the server's image and hold it to its promises.")
+    parser = argparse.ArgumentParser(description="Build the images and hold them to their promises.")
     parser.add_argument(
         "--clean", action="store_true", help="only remove what earlier runs left: images, layers, cache"
     )
@@ -511,6 +539,7 @@ def main() -> int:
         sys.exit(f"not installed: {', '.join(missing)}")
     report = Report()
     check_server(report)
+    check_agent(report)
     report.print()
     broken = [name for name, kept, _ in report.rows if not kept]
     if broken:
