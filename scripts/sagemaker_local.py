@@ -6,6 +6,7 @@ How to point the AWS SDKs at it, and what a test against it proves, is in docs/s
 import argparse
 import asyncio
 import logging
+import re
 from collections.abc import Sequence
 
 from scripts.local_endpoint.endpoint import DEFAULT_NAME, IN_SERVICE_TIMEOUT_S, LocalEndpoint, local_endpoint
@@ -22,6 +23,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--container",
         default=DEFAULT_CONTAINER,
+        type=_url,
         metavar="URL",
         help=f'the container of the endpoint "{DEFAULT_NAME}" (default %(default)s)',
     )
@@ -45,11 +47,17 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
+def _url(text: str) -> str:
+    if not text.startswith("http://"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not http://HOST:PORT; containers speak no TLS")
+    return text
+
+
 def _named(text: str) -> tuple[str, str]:
-    name, equals, url = text.partition("=")
-    if not (name and equals and url.startswith("http://")):
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=http://HOST:PORT")
-    return name, url
+    name, _, url = text.partition("=")
+    if not re.fullmatch("[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}", name):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=URL; a name is letters, digits and single hyphens")
+    return name, _url(url)
 
 
 def greeting(endpoint: LocalEndpoint, names: Sequence[str]) -> str:
@@ -84,13 +92,16 @@ async def serve(options: argparse.Namespace) -> None:
 
 def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    for chatty in ("httpx", "uvicorn"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
     try:
         asyncio.run(serve(arguments()))
     except KeyboardInterrupt:
         pass
     except TimeoutError:
         raise SystemExit("a container did not answer /ping with 200 in time") from None
+    except OSError as exc:
+        raise SystemExit(f"cannot listen: {exc}; choose other ports with --port and --http-port") from exc
 
 
 if __name__ == "__main__":

@@ -29,10 +29,10 @@ class Container:
     def __init__(self, name: str, url: str) -> None:
         self.name, self.url = name, url.rstrip("/")
         self._in_service = asyncio.Event()
-        # Every stream is a connection of its own; how long to wait is each call's to say.
-        self._http = httpx.AsyncClient(
-            base_url=self.url, limits=httpx.Limits(max_connections=None), timeout=None, trust_env=False
-        )
+        # A connection a request: one kept open might be closed by the container just when it is used again.
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+        # How long to wait is each call's to say.
+        self._http = httpx.AsyncClient(base_url=self.url, limits=limits, timeout=None, trust_env=False)
 
     @property
     def in_service(self) -> bool:

@@ -47,7 +47,8 @@ class Decoder:
 def encode_headers(headers: Mapping[str, Header]) -> bytes:
     encoded = bytearray()
     for name, value in headers.items():
-        encoded += bytes([len(name)]) + name.encode()
+        raw_name = name.encode()
+        encoded += bytes([len(raw_name)]) + raw_name
         match value:
             case datetime():
                 encoded += b"\x08" + round(value.timestamp() * 1000).to_bytes(8, "big")
