@@ -105,11 +105,14 @@ export async function* eventsOf(response) {
 }
 
 function decoded(data) {
+  let event = null;
   try {
-    return JSON.parse(data);
+    event = JSON.parse(data);
   } catch {
-    throw new SpeechFailed("The server sent an event that is not JSON.");
+    // as null, which is JSON, but no event either
   }
+  if (event === null) throw new SpeechFailed("The server sent an event that is not JSON.");
+  return event;
 }
 
 /** @param {string} base64 */

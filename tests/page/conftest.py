@@ -1,6 +1,7 @@
 """A real Chromium in front of the real routes over a fake engine, in one process: its tones have words and pitches."""
 
 import asyncio
+import base64
 import re
 import socket
 import threading
@@ -104,4 +105,55 @@ def page(browser: webdriver.Chrome, server: Server) -> Iterator[Page]:
     page = Page(browser, server.port)
     page.open()
     yield page
+    assert page.console() == []
+
+
+HELPERS = """
+    const bytes = (base64) => Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+    const slices = (all, sizes) => {
+        const out = [];
+        for (let at = 0, turn = 0; at < all.length; turn += 1) {
+            const size = sizes[turn % sizes.length];
+            out.push(all.subarray(at, at + size));
+            at += size;
+        }
+        return out;
+    };
+    const answered = async (response) => {
+        const { readAnswer } = await import('/page/answer.js');
+        const got = { samples: [], words: [] };
+        try {
+            for await (const event of readAnswer(response)) {
+                if (event.type === 'start') got.rate = event.sampleRate;
+                if (event.type === 'audio') got.samples.push(...event.samples);
+                if (event.type === 'words') got.words.push(...event.words);
+                if (event.type === 'end') got.ended = true;
+            }
+        } catch (error) {
+            got.error = error.message;
+        }
+        return got;
+    };
+    const response = (parts, type, status = 200) => new Response(new ReadableStream({
+        start(controller) {
+            for (const part of parts) controller.enqueue(part);
+            controller.close();
+        },
+    }), { status, headers: { 'content-type': type } });
+"""
+
+
+@pytest.fixture(scope="module")
+def modules(browser, server):
+    """Run an async function body; it sees HELPERS, and its arguments as `given`, bytes as base64."""
+    server.use()
+    page = Page(browser, server.port)
+    page.open()
+
+    def run(script, *arguments):
+        return page.resolve(
+            HELPERS + script, *(base64.b64encode(a).decode() if isinstance(a, bytes) else a for a in arguments)
+        )
+
+    yield run
     assert page.console() == []
