@@ -1,4 +1,4 @@
-"""Put the speech server on a SageMaker endpoint: plan | deploy | status | update | destroy.
+"""Put the speech server on a SageMaker endpoint: plan | deploy | status | check | update | destroy.
 
     python deploy/sagemaker.py deploy --region us-east-1
 
@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from deploy import check
 from deploy.errors import DeployError
 from deploy.options import add_setting_arguments, session_for, settings_from
 
@@ -241,11 +242,11 @@ def _print_json(value: Any) -> None:
     print(json.dumps(value, indent=2))
 
 
-# The subcommands. One that another module brings: Command("check", "...", check.add_arguments, check.run).
 COMMANDS = (
     Command("plan", "print every resource, what it costs, and change nothing", _plan_arguments, _plan),
     Command("deploy", "make what is missing, reuse what is there, wait until it speaks", _deploy_arguments, _deploy),
     Command("status", "one look at what runs; exit status 1 where nothing serves", _status_arguments, _status),
+    Command("check", "try every promise over the live endpoint", check.add_arguments, check.run),
     Command("update", "lead the endpoint to the plan, blue/green, with rollback", _update_arguments, _update),
     Command("destroy", "remove what was made, after asking", _destroy_arguments, _destroy),
 )

@@ -2,13 +2,9 @@
 
 import asyncio
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import httpx
 import pytest
-import uvicorn
 
 from agent.app import Activity, create_app
 from agent.reader import ReaderModel
@@ -17,6 +13,7 @@ from serve_app.errors import BadRequest
 from serve_app.protocol.sse import SseDecoder
 from tests.agent.fakes import FakeSpeech, ScriptedModel
 from tests.asgi import http, turns_until
+from tests.serving import served
 
 pytestmark = pytest.mark.anyio
 
@@ -163,27 +160,6 @@ async def test_no_text_and_no_traceback_in_the_logs_of_what_fails_for_a_reason(c
     assert "private" not in caplog.text
     assert "secret" not in caplog.text
     assert "Traceback" not in caplog.text
-
-
-@contextmanager
-def served(app) -> Iterator[str]:
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", lifespan="off"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    started = threading.Event()
-    plain_startup = server.startup
-
-    async def startup(sockets=None):
-        await plain_startup(sockets)
-        started.set()
-
-    server.startup = startup
-    thread.start()
-    assert started.wait(10)
-    try:
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join(10)
 
 
 async def test_sixty_streams_at_once_are_each_whole_and_ping_answers_between_them():
