@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
@@ -18,7 +19,11 @@ from typing import Any
 import boto3
 import pytest
 from aws_sdk_sagemaker_runtime_http2.models import RequestPayloadPart, RequestStreamEventPayloadPart
-from smithy_aws_event_stream.aio import AWSEventPublisher
+from aws_sdk_signers import AsyncEventSigner
+from smithy_aws_core.identity import AWSCredentialsIdentity, StaticCredentialsResolver
+from smithy_aws_event_stream.aio import AWSEventPublisher, SigningConfig
+from smithy_aws_event_stream.events import EventHeaderEncoder
+from smithy_json import JSONCodec
 from websockets.asyncio.server import ServerConnection
 
 from scripts.local_endpoint.certificate import tls_context, write_certificate
@@ -41,7 +46,7 @@ COMPLETE: dict[str, object] = {"type": "synthesis_complete", "total_duration_s":
 EVENT_STREAM = ("content-type", "application/vnd.amazon.eventstream")
 
 
-def session_at(**options: Any) -> BidirectionalClient:
+def client_at(**options: Any) -> BidirectionalClient:
     return BidirectionalClient("tts", boto_session=boto3.Session("test", "test", region_name="eu-west-1"), **options)
 
 
@@ -121,12 +126,6 @@ def test_the_pinned_sdk_ends_an_input_with_a_signed_empty_frame_once() -> None:
             pass
 
     async def scenario() -> list[bytes]:
-        from aws_sdk_signers import AsyncEventSigner
-        from smithy_aws_core.identity import AWSCredentialsIdentity, StaticCredentialsResolver
-        from smithy_aws_event_stream.aio import SigningConfig
-        from smithy_aws_event_stream.events import EventHeaderEncoder
-        from smithy_json import JSONCodec
-
         signing = SigningConfig(
             signer=AsyncEventSigner(initial_signature=b"0" * 64, event_encoder_cls=EventHeaderEncoder),
             signing_properties={"region": "eu-west-1", "service": "sagemaker"},
@@ -296,16 +295,17 @@ def test_a_say_that_is_cancelled_does_not_break_the_chain_of_signatures(server: 
 @asynccontextmanager
 async def service_like(reply: Callable[[Stream], Awaitable[None]]) -> AsyncIterator[BidirectionalClient]:
     """A client of a service that answers every stream with `reply`."""
-    with pytest.MonkeyPatch.context() as patch:
-        folder = patch_certificate(patch)
-        tasks: set[asyncio.Task[None]] = set()
+    tasks: set[asyncio.Task[None]] = set()
 
-        def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            tasks.add(asyncio.create_task(Connection(reader, writer, reply).run()))
+    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tasks.add(asyncio.create_task(Connection(reader, writer, reply).run()))
 
-        tls = tls_context(folder / "certificate.pem", folder / "key.pem", "h2")
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        certificate, key = write_certificate(Path(folder))
+        patch.setenv("SSL_CERT_FILE", str(certificate))
+        tls = tls_context(certificate, key, "h2")
         listener = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=tls, ssl_shutdown_timeout=0.1)
-        client = session_at(endpoint_uri=f"https://localhost:{listener.sockets[0].getsockname()[1]}")
+        client = client_at(endpoint_uri=f"https://localhost:{listener.sockets[0].getsockname()[1]}")
     try:
         async with asyncio.timeout(HANG_S):
             yield client
@@ -315,15 +315,6 @@ async def service_like(reply: Callable[[Stream], Awaitable[None]]) -> AsyncItera
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def patch_certificate(patch: pytest.MonkeyPatch) -> Path:
-    import tempfile
-
-    folder = Path(tempfile.mkdtemp())
-    certificate, _ = write_certificate(folder)
-    patch.setenv("SSL_CERT_FILE", str(certificate))
-    return folder
 
 
 def refused(status: int, name: str, **fields: object) -> SpeechError:
@@ -406,7 +397,7 @@ def test_a_service_that_hangs_up_or_says_nothing_is_not_waited_for(monkeypatch: 
 
 def test_no_service_at_all_is_unreachable(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     async def connect_to(port: int) -> None:
-        client = session_at(endpoint_uri=f"https://localhost:{port}")
+        client = client_at(endpoint_uri=f"https://localhost:{port}")
         async with aclosing(client), client.session():
             raise AssertionError("nobody listens")
 
@@ -500,7 +491,7 @@ def test_the_address_is_that_of_the_region_on_its_own_port(
 @pytest.mark.parametrize("uri", ["http://localhost:8443", "localhost:8443", "https://", "https://localhost:port"])
 def test_an_address_without_tls_is_refused_at_once(uri: str) -> None:
     with pytest.raises(ValueError):
-        session_at(endpoint_uri=uri)
+        client_at(endpoint_uri=uri)
 
 
 # What is left behind

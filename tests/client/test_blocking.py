@@ -7,7 +7,7 @@ import pytest
 
 from serve_app.client.blocking import BlockingClient
 from serve_app.client.http import HttpClient
-from serve_app.client.session import Words
+from serve_app.client.session import SessionClient, Words
 from serve_app.client.types import Chunk
 from serve_app.client.websocket import WebSocketClient
 from serve_app.errors import UnknownVoice
@@ -69,8 +69,8 @@ def test_a_generator_that_is_dropped_after_its_client_is_no_error(server: str) -
     chunks.close()
 
 
-def test_a_session_is_fed_by_one_thread_and_heard_by_another(server: str) -> None:
-    with BlockingClient(WebSocketClient(server)) as client, client.session(timestamps=True) as session:
+def test_a_session_is_fed_by_one_thread_and_heard_by_another(client: SessionClient) -> None:
+    with BlockingClient(client) as blocking, blocking.session(timestamps=True) as session:
 
         def write() -> None:
             for piece in ("Hello ", "there."):
@@ -92,7 +92,7 @@ def test_a_session_is_fed_by_one_thread_and_heard_by_another(server: str) -> Non
     assert seen[-1] is SynthesisCancelled
 
 
-def test_only_a_websocket_has_sessions() -> None:
+def test_only_transports_that_go_both_ways_have_sessions() -> None:
     with (
         BlockingClient(HttpClient("http://127.0.0.1:9")) as client,
         pytest.raises(TypeError, match="WebSocketClient"),

@@ -37,7 +37,9 @@ def test_the_audio_is_that_of_a_request(client: SessionClient, server: str) -> N
 
 def test_words_come_with_the_audio_they_begin_in(client: SessionClient) -> None:
     chunks = asyncio.run(collected(client.synthesize(TEXT, timestamps=True)))
-    assert " ".join(word.text for chunk in chunks if chunk.data for word in chunk.words) == TEXT
+    words = [word for chunk in chunks if chunk.data for word in chunk.words]
+    assert " ".join(word.text for word in words) == TEXT
+    assert words[0].start_s == 0.05
 
 
 def test_the_first_sentence_is_heard_before_the_second_one_is_written(client: SessionClient) -> None:
@@ -50,11 +52,37 @@ def test_the_first_sentence_is_heard_before_the_second_one_is_written(client: Se
             await first_heard.wait()
             yield " are you?"
 
+        audio = b""
         async with asyncio.timeout(HANG_S):
-            async for _ in client.synthesize(written()):
+            async for chunk in client.synthesize(written()):
                 first_heard.set()
+                audio += chunk.data
+        assert audio == joined(await collected(client.synthesize(TEXT)))
 
     asyncio.run(scenario())
+
+
+def test_a_text_without_a_piece_has_nothing_to_speak(client: SessionClient) -> None:
+    async def nothing() -> AsyncIterator[str]:
+        for piece in ():
+            yield piece
+
+    with pytest.raises(NothingToSpeak):
+        asyncio.run(collected(client.synthesize(nothing())))
+    with pytest.raises(NothingToSpeak):
+        asyncio.run(collected(client.synthesize("...")))
+
+
+def test_what_fails_at_the_source_of_a_text_reaches_the_caller(client: SessionClient) -> None:
+    class ModelFailed(Exception):
+        pass
+
+    async def failing() -> AsyncIterator[str]:
+        yield "Hello there. How"
+        raise ModelFailed
+
+    with pytest.raises(ModelFailed):
+        asyncio.run(collected(client.synthesize(failing())))
 
 
 def test_sentences_of_one_session_are_heard_in_order_each_as_on_its_own(client: SessionClient, server: str) -> None:
@@ -124,12 +152,10 @@ def test_twenty_sessions_at_once_do_not_mix(client: SessionClient) -> None:
     assert asyncio.run(scenario()) == asyncio.run(one_by_one())
 
 
-def test_refusals_are_the_exceptions_of_their_codes(client: SessionClient) -> None:
+def test_a_refused_message_is_the_exception_of_its_code(client: SessionClient) -> None:
     with pytest.raises(UnknownVoice, match="af_heart") as caught:
         asyncio.run(collected(client.synthesize(TEXT, voice="af_hart", request_id="mine")))
     assert caught.value.request_id == "mine"
-    with pytest.raises(NothingToSpeak):
-        asyncio.run(collected(client.synthesize("...")))
 
 
 def test_leaving_in_the_middle_is_no_failure(client: SessionClient) -> None:
