@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +26,7 @@ HELLO = "Hello there."
 HELLO_TIMEOUT_S = 60.0
 SAMPLES_PER_S, SAMPLE_BYTES = 24_000, 2
 
-_READY, _DELETING, _CHANGING = "READY", "DELETING", ("CREATING", "UPDATING")
+_READY, _CHANGING = "READY", ("CREATING", "UPDATING", "DELETING")
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def remove(aws: Aws, names: RuntimeNames) -> None:
     runtime = find_runtime(aws, names.name)
     if runtime is not None and owns(aws, runtime):
         _progress(f"deleting the agent runtime {names.name}")
-        _delete_runtime(aws, runtime)
+        _delete_runtime(aws, runtime.id)
         runtime = None
     if runtime is None:
         for group in _log_groups(aws, names.log_prefix):
@@ -203,20 +203,19 @@ def _put_runtime(aws: Aws, plan: RuntimePlan) -> Runtime:
     control, name = aws.client(CONTROL), plan.names.name
     there = find_runtime(aws, name)
     if there is not None:  # it takes no change while another goes on
-        there = _settled(aws, there)
+        there = _settled(aws, there.id)
     if there is not None and there.status == "CREATE_FAILED":  # it never was an agent that could be changed
         _progress(f"deleting the agent runtime {name}, which could not be created")
-        _delete_runtime(aws, there)
+        _delete_runtime(aws, there.id)
         there = None
     if there is None:
         _progress(f"creating the agent runtime {name}")
         made = once_role_is_known(aws, lambda: _create(aws, plan))
     else:
         _progress(f"updating the agent runtime {name}, version {there.version}")
-        runtime_id = there.id
-        made = once_role_is_known(aws, lambda: control.update_agent_runtime(agentRuntimeId=runtime_id, **plan.fields))
-    runtime = describe(aws, made["agentRuntimeId"])
-    runtime = _settled(aws, runtime) if runtime is not None else None
+        change = {"agentRuntimeId": there.id, **plan.fields}
+        made = once_role_is_known(aws, lambda: control.update_agent_runtime(**change))
+    runtime = _settled(aws, made["agentRuntimeId"])
     if runtime is None:
         raise DeployError(f"the agent runtime {name} has been deleted while it was being made")
     if runtime.status != _READY:
@@ -238,42 +237,35 @@ def _create(aws: Aws, plan: RuntimePlan) -> Any:
         raise
 
 
-def _settled(aws: Aws, runtime: Runtime) -> Runtime | None:
-    """The runtime once nothing is going on with it; None: it is gone. Raises DeployError."""
-    for now in _looks(aws, runtime):
-        if now is None or now.status not in (*_CHANGING, _DELETING):
-            return now
-    raise DeployError(
-        f"the agent runtime has been {runtime.status} for {READY_TIMEOUT_S / 60:.0f} minutes; "
-        "run the command again later"
-    )
-
-
-def _delete_runtime(aws: Aws, runtime: Runtime) -> None:
-    """Raises DeployError: it does not go."""
-    try:
-        aws.client(CONTROL).delete_agent_runtime(agentRuntimeId=runtime.id)
-    except ClientError as exc:
-        if error_code(exc) != "ResourceNotFoundException":
-            raise
-    gone = _settled(aws, runtime)
-    if gone is not None:
-        raise DeployError(
-            f"the agent runtime is {gone.status} instead of gone: {gone.failure or 'AWS gives no reason'}"
-        )
-
-
-def _looks(aws: Aws, runtime: Runtime) -> Iterator[Runtime | None]:
-    """The runtime now, and again every POLL_S seconds; says when its status changes."""
+def _settled(aws: Aws, runtime_id: str) -> Runtime | None:
+    """The runtime once nothing is going on with it; None: it is gone. Tells each change. Raises DeployError."""
     told = ""
     for _ in range(int(READY_TIMEOUT_S / POLL_S)):
-        now = describe(aws, runtime.id)
+        now = describe(aws, runtime_id)
         status = now.status if now else "gone"
         if status != told:
             _progress(f"    {status}")
             told = status
-        yield now
+        if now is None or status not in _CHANGING:
+            return now
         aws.pause(POLL_S)
+    raise DeployError(
+        f"the agent runtime has been {told} for {READY_TIMEOUT_S / 60:.0f} minutes; run the command again later"
+    )
+
+
+def _delete_runtime(aws: Aws, runtime_id: str) -> None:
+    """Raises DeployError: it does not go."""
+    try:
+        aws.client(CONTROL).delete_agent_runtime(agentRuntimeId=runtime_id)
+    except ClientError as exc:
+        if error_code(exc) != "ResourceNotFoundException":
+            raise
+    left = _settled(aws, runtime_id)
+    if left is not None:
+        raise DeployError(
+            f"the agent runtime is {left.status} instead of gone: {left.failure or 'AWS gives no reason'}"
+        )
 
 
 def _log_groups(aws: Aws, prefix: str) -> list[str]:

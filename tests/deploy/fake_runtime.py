@@ -7,9 +7,11 @@ have another ARN, and lists have one page. All of that is put right here, and un
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import boto3
+import botocore.loaders
 import httpx
 import pytest
 from moto.bedrockagentcorecontrol.exceptions import ConflictException, ResourceNotFoundException
@@ -31,6 +33,7 @@ REGION = "us-east-1"
 GONE = "GONE"
 HANG_S = 10.0
 PAGE = 1
+_create_loader = botocore.loaders.create_loader
 
 
 class RoleValidationFailed(ServiceException):
@@ -110,6 +113,7 @@ def agentcore() -> Iterator[FakeAgentCore]:
             "AWS_ENDPOINT_URL": service.url,
         }.items():
             patch.setenv(name, value)
+        patch.setattr(botocore.loaders, "create_loader", _shared_loader)
         _correct(service, patch)
         _empty(service.url)
         try:
@@ -117,6 +121,12 @@ def agentcore() -> Iterator[FakeAgentCore]:
         finally:
             _empty(service.url)
             server.stop()
+
+
+@cache
+def _shared_loader(search_path: str | None = None) -> botocore.loaders.Loader:
+    """The service models are read once, not for every session."""
+    return _create_loader(search_path)
 
 
 def _empty(url: str) -> None:
