@@ -181,6 +181,11 @@ class Container:
     def terminate(self) -> None:
         os.kill(self.first_process, signal.SIGTERM)
 
+    def await_line(self, words: str) -> None:
+        """Wait until it has printed a line with these words. Raises Broken when it ends without one."""
+        self.running.wait_for(lambda: any(words in line for line in self.running.lines), STARTS_WITHIN_S)
+        require(any(words in line for line in self.running.lines), f"it ended without {words!r}:\n{self.tail(20)}")
+
     def exit_code(self, within_s: float) -> int:
         try:
             return self.process.wait(within_s)
@@ -402,7 +407,7 @@ def promise_stop_while_speaking(served: Container) -> str:
             pass
         stopped_s = time.monotonic()
         served.terminate()
-        served.running.line("draining:")
+        served.await_line("draining:")
         refused = refused_status()
         heard(socket)
         complete_s = time.monotonic() - stopped_s
@@ -429,7 +434,7 @@ def refused_status() -> int | None:
 
 
 def promise_stop_starting(served: Container) -> str:
-    served.running.line("Starting proxy")
+    served.await_line("Starting proxy")
     return promise_stop_idle(served)
 
 

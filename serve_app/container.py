@@ -4,6 +4,7 @@ It starts Ray and the application, waits for SIGTERM, lets open sessions finish,
 with exit code 1 and the reason on its last line: whoever runs the container sees one that is gone, not one that hangs.
 """
 
+import asyncio
 import logging
 import os
 import pkgutil
@@ -153,8 +154,8 @@ class RayServe:
         require_memory(memory_bytes())
         try:
             ray.init(include_dashboard=False)
-        except ValueError as exc:  # Ray's word for a machine on which its object store does not fit
-            raise CannotStart(f"Ray does not fit here; give the container more memory ({exc})") from exc
+        except Exception as exc:  # ValueError: its object store does not fit; a bare one: too slow to start
+            raise CannotStart(f"Ray does not start here; give the container more memory and CPUs ({exc})") from exc
         on_signals_taken()
         cpus = ray.cluster_resources()["CPU"]
         require_cpus(cpus, settings)
@@ -171,11 +172,15 @@ class RayServe:
             raise CannotStart(cause([*(deployment.message for deployment in deployments), str(exc)])) from exc
 
     def drain(self, within_s: float) -> None:
-        assert self._gateway is not None
         try:
-            self._gateway.broadcast("drain").results(timeout_s=within_s)
+            asyncio.run(self._drain(within_s))
         except Exception as exc:  # a replica that is too slow, or gone: the process ends all the same
-            log.warning("not all that was in hand could finish: %s", type(exc).__name__)
+            log.warning("not all that was in hand could finish: %s %s", type(exc).__name__, exc)
+
+    async def _drain(self, within_s: float) -> None:
+        assert self._gateway is not None
+        # Awaited: in the throughput mode a handle works in a running event loop only.
+        await self._gateway.broadcast("drain").results_async(timeout_s=within_s)
 
     def stop(self) -> None:
         if self._gateway is not None:
