@@ -153,6 +153,7 @@ class Bidirectional:
                         chain.verify(envelope)
                         if not envelope.payload:
                             account.end_frame = True
+                            stream.input_ended = True  # but for the empty DATA frame that says so to HTTP/2
                             return
                         account.parts_received += 1
                         yield _part_in(envelope)
