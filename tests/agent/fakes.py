@@ -38,6 +38,7 @@ class ScriptedModel(Model):
 
     async def stream(self, messages: Any, *_: Any, **__: Any) -> AsyncIterator[Any]:
         self.asked.append([{"role": each["role"], "content": list(each["content"])} for each in messages])
+        self.loop = asyncio.get_running_loop()
         stop = "end_turn"
         try:
             yield {"messageStart": {"role": "assistant"}}
