@@ -43,7 +43,9 @@ class EngineSettings(_Section):
     device: `auto` takes a GPU where there is one.
     threads: CPU threads of one forward pass; null: all cores this process may use.
     max_batch: segments in one forward pass.
-    max_queue: segments that may wait before a new utterance is refused (`queue_saturated`).
+    max_wait_s: how long a listener may be kept in silence; a new utterance that would begin later, as measured, is
+        refused (`queue_saturated`) with the time after which it would not be.
+    max_queue: segments that may wait, whatever their listeners still have to hear; a bound on memory.
     job_overdue_s: a forward pass that takes longer means that the worker is wedged; Serve replaces the replica.
     warmup: speak one sentence before the replica is ready.
     """
@@ -51,7 +53,8 @@ class EngineSettings(_Section):
     device: str = "auto"
     threads: Count | None = None
     max_batch: Count = 1
-    max_queue: Count = 64
+    max_wait_s: Seconds = 30.0
+    max_queue: Count = 1024
     job_overdue_s: Seconds = 30.0
     warmup: bool = True
 
@@ -61,9 +64,12 @@ class TextSettings(_Section):
 
     espeak: use espeak-ng (GPL) for words outside the dictionaries and for languages e, f, h, i, p. Without it English
         words are spelt or approximated and those languages are refused.
+    first_cut_above: phoneme tokens past which a sentence that is waited for in silence is cut at a clause, so that its
+        first audio comes early; null: never.
     """
 
     espeak: bool = True
+    first_cut_above: Count | None = 80
 
 
 class LimitSettings(_Section):

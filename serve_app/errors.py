@@ -19,12 +19,15 @@ class SpeechError(Exception):
 
     code: ClassVar[str] = "internal"
     http_status: ClassVar[int] = 500
-    retry_after_s: ClassVar[int | None] = None
+    retry_after_s: int | None = None
     close_code: ClassVar[int | None] = None
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, retry_after_s: int | None = None) -> None:
+        """`retry_after_s`: where it is known better than for every failure of this kind."""
         super().__init__(message)
         self.message = message
+        if retry_after_s is not None:
+            self.retry_after_s = retry_after_s
         self.request_id = "unknown"  # of the refused request, where it could be read
         self.field: str | None = None  # of the request, where one is to blame
 

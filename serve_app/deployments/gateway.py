@@ -23,6 +23,7 @@ class Gateway:
             RemoteEngine(kokoro),
             recorder,
             lookahead_segments=settings.limits.lookahead_segments,
+            first_cut_above=settings.text.first_cut_above,
         )
         self._app = create_app(
             speech, settings.limits, recorder, [Route("/metrics", MetricsText(node_exporter), methods=["GET"])]

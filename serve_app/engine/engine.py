@@ -1,9 +1,10 @@
 """The real engine: a queue in front of the one thread that runs the model.
 
-Who touches what. `_changed` guards the queue and `_closed`; it is held for operations on a short list, never during a
-forward pass, so an event loop that takes it waits microseconds. Each job's outcome is a `concurrent.futures.Future`:
-its move from waiting to running is atomic against its cancellation, and `asyncio.wrap_future` brings the outcome home
-to whichever loop asked, or drops it if that loop is gone. `_running_since_s` is written by the worker only.
+Who touches what. `_changed` guards the schedule, `_jobs` and `_closed`; it is held for operations on short lists, never
+during a forward pass, so an event loop that takes it waits microseconds. Each job's outcome is a
+`concurrent.futures.Future`: its move from waiting to running is atomic against its cancellation, and
+`asyncio.wrap_future` brings the outcome home to whichever loop asked, or drops it if that loop is gone.
+`_running_since_s` is written by the worker only.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from serve_app.config import EngineSettings, WeightsSettings
-from serve_app.engine.schedule import BatchPolicy, Pending, admit, next_turn, plan_batch
+from serve_app.engine.schedule import Pending, Policy, Schedule
 from serve_app.engine.types import AudioChunk, EngineInfo, Segment, check_segment
 from serve_app.errors import EngineUnavailable, Internal, SpeechError
 from serve_app.metrics import QUEUE_DEPTH, NoRecorder, Recorder
@@ -52,18 +53,15 @@ class KokoroEngine:
 
         Args:
             recorder: hears of every change of the queue's depth, from the worker and from the callers' threads.
-            clock: seconds; tells how long a forward pass has been running.
+            clock: seconds; tells when a segment came, and for how long a forward pass has been running.
         """
         self._synthesizer = synthesizer
-        self._policy = BatchPolicy(settings.max_batch)
-        self._max_queue = settings.max_queue
+        self._schedule = Schedule(Policy(settings.max_batch, settings.max_queue, settings.max_wait_s))
         self._job_overdue_s = settings.job_overdue_s
         self._recorder = recorder
         self._clock = clock
         self._changed = threading.Condition()
-        self._waiting: dict[Pending, _Job] = {}
-        self._arrivals = 0
-        self._turn = 0
+        self._jobs: dict[Pending, _Job] = {}  # of all that wait
         self._running_since_s: float | None = None
         self._closed = False
         # A daemon, so that a wedged forward pass can't keep the process from ending.
@@ -116,7 +114,7 @@ class KokoroEngine:
     @property
     def queue_depth(self) -> int:
         """Segments that wait; the ones in the forward pass don't count."""
-        return len(self._waiting)
+        return len(self._schedule)
 
     def close(self) -> None:
         """Refuse what waits and what comes with EngineUnavailable; what runs is finished and handed over.
@@ -125,8 +123,9 @@ class KokoroEngine:
         """
         with self._changed:
             self._closed = True
-            left = list(self._waiting.values())
-            self._waiting.clear()
+            left = list(self._jobs.values())
+            self._jobs.clear()
+            self._schedule.clear()
             self._changed.notify()
         for job in left:
             if job.outcome.set_running_or_notify_cancel():
@@ -137,11 +136,8 @@ class KokoroEngine:
         self._synthesizer.check(segment)
         with self._changed:
             self.check()
-            admit(segment, self._waiting, self._max_queue)
-            self._arrivals += 1
-            turn = next_turn(segment.session_id, self._waiting, self._turn)
-            job = _Job(Pending(segment, self._arrivals, turn))
-            self._waiting[job.pending] = job
+            job = _Job(self._schedule.submit(segment, self._clock()))
+            self._jobs[job.pending] = job
             self._changed.notify()
         self._record_depth()
         return job
@@ -149,8 +145,9 @@ class KokoroEngine:
     def _drop(self, job: _Job) -> None:
         # Nothing to do after the job's end, nor while it runs: it can't be stopped, and nobody reads its future.
         with self._changed:
-            waited = self._waiting.pop(job.pending, None)
-        if waited is not None:
+            waited = self._schedule.withdraw(job.pending)
+            self._jobs.pop(job.pending, None)
+        if waited:
             self._record_depth()
 
     def _record_depth(self) -> None:
@@ -160,7 +157,14 @@ class KokoroEngine:
         try:
             while batch := self._next_batch():
                 self._record_depth()
-                self._speak(batch)
+                outcomes = self._speak([job.pending.segment for job in batch])
+                with self._changed:  # before anybody hears of it: what is sent in answer counts from then on
+                    self._schedule.end(self._clock())
+                for job, outcome in zip(batch, outcomes, strict=True):
+                    if isinstance(outcome, SpeechError):
+                        job.outcome.set_exception(outcome)
+                    else:
+                        job.outcome.set_result(outcome)
         finally:
             self.close()  # were it to end by a defect, nobody may wait for it
 
@@ -168,25 +172,21 @@ class KokoroEngine:
         """Wait for work and take it out of the queue; [] once closed."""
         with self._changed:
             while True:
-                self._changed.wait_for(lambda: self._waiting or self._closed)
+                self._changed.wait_for(lambda: len(self._schedule) or self._closed)
                 if self._closed:
                     return []
-                planned = [self._waiting.pop(pending) for pending in plan_batch(self._waiting, self._policy)]
-                self._turn = max(self._turn, *(job.pending.turn for job in planned))
+                planned = [self._jobs.pop(pending) for pending in self._schedule.begin(self._clock())]
                 if batch := [job for job in planned if job.outcome.set_running_or_notify_cancel()]:
                     return batch
 
-    def _speak(self, batch: Sequence[_Job]) -> None:
-        """Hand each job its audio or its failure."""
-        result = self._run([job.pending.segment for job in batch])
+    def _speak(self, segments: Sequence[Segment]) -> Sequence[AudioChunk | SpeechError]:
+        """What becomes of each segment."""
+        result = self._run(segments)
         if not isinstance(result, SpeechError):
-            for job, chunk in zip(batch, result, strict=True):
-                job.outcome.set_result(chunk)
-        elif len(batch) == 1:
-            batch[0].outcome.set_exception(result)
-        else:  # the failure belongs to one of them
-            for job in batch:
-                self._speak([job])
+            return result
+        if len(segments) == 1:
+            return [result]
+        return [outcome for segment in segments for outcome in self._speak([segment])]  # it is the fault of one of them
 
     def _run(self, segments: Sequence[Segment]) -> Sequence[AudioChunk] | SpeechError:
         """One forward pass, or why it failed."""

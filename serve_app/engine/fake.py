@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from serve_app.blends import check_voice
-from serve_app.engine.schedule import BatchPolicy, Pending, admit, next_turn, plan_batch
+from serve_app.engine.schedule import Pending, Policy, Schedule
 from serve_app.engine.types import AudioChunk, EngineInfo, Segment, check_segment
 from serve_app.errors import EngineUnavailable, SpeechError
 
@@ -17,7 +17,6 @@ SAMPLE_RATE = 24_000
 HOP_SAMPLES = 600
 PAD_FRAMES = 2
 VOICES = ("af_heart", "af_bella", "bf_emma")
-_POLICY = BatchPolicy(max_batch=1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,7 +34,7 @@ class FakeEngine:
     Args:
         cost_s: wall time of one segment.
         gated: a segment ends only when `allow` lets it.
-        max_queue: see EngineSettings.
+        max_queue, max_wait_s: see EngineSettings.
 
     Attributes:
         started: segments whose turn came, in order; the last one may be running.
@@ -44,22 +43,26 @@ class FakeEngine:
     """
 
     def __init__(
-        self, *, voices: Sequence[str] = VOICES, max_queue: int = 64, cost_s: float = 0.0, gated: bool = False
+        self,
+        *,
+        voices: Sequence[str] = VOICES,
+        max_queue: int = 64,
+        max_wait_s: float = math.inf,
+        cost_s: float = 0.0,
+        gated: bool = False,
     ) -> None:
         self.started: list[Segment] = []
         self.finished: list[Segment] = []
         self.cancelled: list[Segment] = []
         self._voices = tuple(voices)
-        self._max_queue = max_queue
         self._cost_s = cost_s
         self._passes: float = 0 if gated else math.inf
         self._at_gate: _Job | None = None
         self._faults: deque[SpeechError] = deque()
         self._broken = False
-        self._waiting: dict[Pending, _Job] = {}
+        self._schedule = Schedule(Policy(1, max_queue, max_wait_s))
+        self._jobs: dict[Pending, _Job] = {}  # of all that wait
         self._running: _Job | None = None
-        self._arrivals = 0
-        self._turn = 0
 
     def allow(self, segments: int) -> None:
         """Let so many more segments end; call it in the event loop."""
@@ -79,7 +82,7 @@ class FakeEngine:
     @property
     def queue_depth(self) -> int:
         """Segments that wait; the running one doesn't count."""
-        return len(self._waiting)
+        return len(self._schedule)
 
     def check(self) -> None:
         """Raise EngineUnavailable after `break_down`."""
@@ -96,11 +99,9 @@ class FakeEngine:
         check_segment(segment)
         check_voice(segment.voice, self._voices)
         self.check()
-        admit(segment, self._waiting, self._max_queue)
-        self._arrivals += 1
-        turn = next_turn(segment.session_id, self._waiting, self._turn)
-        job = _Job(Pending(segment, self._arrivals, turn), asyncio.get_running_loop().create_future())
-        self._waiting[job.pending] = job
+        loop = asyncio.get_running_loop()
+        job = _Job(self._schedule.submit(segment, loop.time()), loop.create_future())
+        self._jobs[job.pending] = job
         self._start_next()
         try:
             return await job.outcome
@@ -108,13 +109,13 @@ class FakeEngine:
             self.cancelled.append(segment)
             raise
         finally:
-            self._waiting.pop(job.pending, None)
+            self._schedule.withdraw(job.pending)
+            self._jobs.pop(job.pending, None)
 
     def _start_next(self) -> None:
-        if self._running is None and self._waiting:
-            pending = plan_batch(self._waiting, _POLICY)[0]
-            self._running = job = self._waiting.pop(pending)
-            self._turn = max(self._turn, pending.turn)
+        if self._running is None and len(self._schedule):
+            [pending] = self._schedule.begin(asyncio.get_running_loop().time())
+            self._running = job = self._jobs.pop(pending)
             self.started.append(pending.segment)
             job.outcome.get_loop().call_later(self._cost_s, self._reach_gate, job)
 
@@ -131,6 +132,7 @@ class FakeEngine:
             else:
                 job.outcome.set_exception(fault)
         self._running = None
+        self._schedule.end(job.outcome.get_loop().time())
         self._start_next()
 
 

@@ -1,5 +1,6 @@
 """What goes into the engine and what comes out; no torch here, so that servers and clients may import it."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -23,7 +24,9 @@ class Segment:
         phoneme_ids: 1..510 ids of the model's vocabulary, without the two zero pads.
         voice: a voice id of the voice store, or a blend of several; see serve_app/blends.py.
         speed: 0.25..4.0, the divisor of the predicted durations.
-        index: position in the utterance; 0 is the one that the listener waits for in silence.
+        index: position in the utterance.
+        slack_s: for how long the listener still has something to hear without it, counted from when it is sent; 0 is
+            silence now. Relative, because whoever asks and the engine may have different clocks.
     """
 
     session_id: str
@@ -32,6 +35,7 @@ class Segment:
     phoneme_ids: tuple[int, ...]
     voice: str
     speed: float = 1.0
+    slack_s: float = 0.0
 
 
 def check_segment(segment: Segment) -> None:
@@ -43,6 +47,8 @@ def check_segment(segment: Segment) -> None:
         raise Internal("A segment carries no pads of its own.")
     if not 0.25 <= segment.speed <= 4.0:
         raise Internal("The speed of a segment is 0.25 to 4.0.")
+    if not 0.0 <= segment.slack_s < math.inf:
+        raise Internal("The slack of a segment is a number of seconds, 0 or more.")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,7 +86,7 @@ class Engine(Protocol):
         """Speak one segment. Cancelling the await drops it: at once while it waits, at its end while it runs.
 
         Raises:
-            QueueSaturated: first segments (index 0) only, past the bound of the queue.
+            QueueSaturated: first segments (index 0) only, past a bound of the queue.
             UnknownVoice, BadRequest (no such form of a blend), EngineUnavailable, Internal.
         """
         ...

@@ -17,6 +17,7 @@ from serve_app.metrics import Recorder
 from serve_app.protocol.framing import MAX_FRAME_BYTES
 from serve_app.protocol.requests import SpeechRequest
 from serve_app.server.account import Account
+from serve_app.server.listener import Listener
 from serve_app.server.responses import Body, ClientGone, as_speech_error, impatient, read_body, while_connected
 from serve_app.server.speech import Sentences, Speech, Spoken, TimedWord
 from serve_app.text.chunker import split_sentences
@@ -110,7 +111,7 @@ class Answers:
         try:
             encoder = open_encoder(request.format, request.sample_rate)
             sentences = Sentences(split_sentences(request.text), final=True)
-            async with aclosing(self._speech.speak(request, sentences, session_id=session_id)) as spoken:
+            async with aclosing(self._speech.speak(request, sentences, listener=Listener(session_id))) as spoken:
                 if events is not None:
                     await self._speech.check(request)
                     await _send_events(body, headers, events, encoder, spoken, account)

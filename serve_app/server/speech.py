@@ -5,19 +5,23 @@ that the next one is computed while this one plays and a slow reader stops the s
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sequence
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Protocol
 
-from serve_app.audio.pcm import MODEL_RATE, Samples
+from serve_app.audio.pcm import MODEL_RATE, Samples, duration_s
 from serve_app.audio.seams import SeamJoiner
 from serve_app.blends import check_voice
 from serve_app.engine.types import AudioChunk, Engine, EngineInfo, Segment
 from serve_app.errors import EngineUnavailable
 from serve_app.metrics import DROPPED_SYMBOLS, Recorder
 from serve_app.protocol.requests import SpeechRequest
+from serve_app.server.listener import Listener, Pace
 from serve_app.text.chunker import is_cut_short
+from serve_app.text.first_cut import cut_first
 from serve_app.text.pauses import split_at_pauses
 from serve_app.text.pieces import Piece
 
@@ -88,9 +92,25 @@ class Sentences:
 class Speech:
     """What the routes speak with: a phonemizer and an engine, wherever they run."""
 
-    def __init__(self, phonemizer: Phonemizer, engine: Engine, recorder: Recorder, *, lookahead_segments: int) -> None:
+    def __init__(
+        self,
+        phonemizer: Phonemizer,
+        engine: Engine,
+        recorder: Recorder,
+        *,
+        lookahead_segments: int,
+        first_cut_above: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """
+        Args:
+            lookahead_segments: segments of one utterance in the engine ahead of the one being sent.
+            first_cut_above: phoneme tokens past which a sentence that is waited for in silence is cut at a clause.
+            clock: seconds, for how much of what was handed on a listener has heard.
+        """
         self._phonemizer, self._engine, self._recorder = phonemizer, engine, recorder
-        self._lookahead = lookahead_segments
+        self._lookahead, self._first_cut_above, self._clock = lookahead_segments, first_cut_above, clock
+        self._pace = Pace()
         self._info: EngineInfo | None = None
         self._languages: set[str] = set()
 
@@ -119,9 +139,11 @@ class Speech:
             self._languages.add(request.language)
 
     async def speak(
-        self, request: SpeechRequest, sentences: AsyncIterable[str], *, session_id: str
+        self, request: SpeechRequest, sentences: AsyncIterable[str], *, listener: Listener
     ) -> AsyncGenerator[Spoken, None]:
         """Yield the utterance's audio, segment by segment, in order. Close it to stop the synthesis.
+
+        What is yielded counts as heard by `listener` from then on, one utterance at a time.
 
         Raises:
             UnknownVoice, BadRequest (an ill-formed blend), UnsupportedLanguage, QueueSaturated: before any audio.
@@ -131,6 +153,7 @@ class Speech:
         free = asyncio.Semaphore(self._lookahead)
         due: asyncio.Queue[_Due | float | None] = asyncio.Queue()
         running: set[asyncio.Task[AudioChunk]] = set()
+        expected_s: deque[float] = deque()  # audio of each segment in the engine, about
 
         async def submit() -> None:
             index, first_pauses, cut_short = 0, list[float](), False
@@ -142,37 +165,57 @@ class Speech:
                         else:
                             first_pauses.append(part)
                         continue
-                    for piece in await self._phonemizer.pieces(part, request.language):
+                    pieces = await self._phonemizer.pieces(part, request.language)
+                    for piece in pieces if index else self._cut_first(pieces, listener):
                         await free.acquire()
-                        task = asyncio.create_task(self._engine.synthesize(_segment(piece, index, request, session_id)))
+                        slack_s = listener.left_s(self._clock()) + sum(expected_s)
+                        segment = _segment(piece, index, request, listener.session_id, slack_s)
+                        task = asyncio.create_task(self._engine.synthesize(segment))
                         running.add(task)
-                        due.put_nowait(_Due(piece, task, cut_short, () if index else tuple(first_pauses)))
+                        expected_s.append(self._pace.expected_s(len(piece.phoneme_ids), request.speed))
+                        resumes = cut_short or piece.resumes
+                        due.put_nowait(_Due(piece, task, resumes, () if index else tuple(first_pauses)))
                         index, cut_short = index + 1, False
                 cut_short = is_cut_short(sentence)
 
         submitting = asyncio.create_task(submit())
         submitting.add_done_callback(lambda _: due.put_nowait(None))
         track = _Track()
+
+        def handed_on(spoken: Spoken) -> Spoken:
+            listener.hear(duration_s(len(spoken.samples), spoken.sample_rate), self._clock())
+            return spoken
+
         try:
             while (item := await due.get()) is not None:
                 if isinstance(item, float):
-                    yield track.pause(item)
+                    yield handed_on(track.pause(item))
                     continue
                 chunk = await item.task
                 running.discard(item.task)
                 if item.piece.dropped:
                     self._recorder.record(DROPPED_SYMBOLS, item.piece.dropped)
                 for pause_s in item.pauses_s:
-                    yield track.pause(pause_s)
-                yield track.speak(item.piece, chunk, resumes=item.resumes)
+                    yield handed_on(track.pause(pause_s))
+                spoken = track.speak(item.piece, chunk, resumes=item.resumes)
+                audio_s = duration_s(len(spoken.samples), spoken.sample_rate)
+                self._pace.record(len(item.piece.phoneme_ids), request.speed, audio_s)
+                expected_s.popleft()
+                yield handed_on(spoken)
                 free.release()
             await submitting  # re-raises what ended it
             if (end := track.finish()) is not None:
-                yield end
+                yield handed_on(end)
         finally:
             for unfinished in (submitting, *running):
                 unfinished.cancel()
             await asyncio.gather(submitting, *running, return_exceptions=True)
+
+    def _cut_first(self, pieces: Sequence[Piece], listener: Listener) -> Sequence[Piece]:
+        """The beginning of an utterance: in shorter parts if the listener waits for it in silence."""
+        if self._first_cut_above is None or not pieces or listener.left_s(self._clock()):
+            return pieces
+        return [*cut_first(pieces[0], self._first_cut_above), *pieces[1:]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -220,7 +263,7 @@ class _Track:
         return Spoken(tail, MODEL_RATE, segments=0) if len(tail) else None
 
 
-def _segment(piece: Piece, index: int, request: SpeechRequest, session_id: str) -> Segment:
+def _segment(piece: Piece, index: int, request: SpeechRequest, session_id: str, slack_s: float) -> Segment:
     return Segment(
         session_id=session_id,
         request_id=request.request_id,
@@ -228,6 +271,7 @@ def _segment(piece: Piece, index: int, request: SpeechRequest, session_id: str) 
         phoneme_ids=piece.phoneme_ids,
         voice=request.voice,
         speed=request.speed,
+        slack_s=slack_s,
     )
 
 

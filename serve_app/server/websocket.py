@@ -29,6 +29,7 @@ from serve_app.protocol.messages import Words, dump_frame
 from serve_app.protocol.requests import SpeechRequest
 from serve_app.protocol.session import Abort, Action, Begin, Close, More, Send, Session, SessionLimits
 from serve_app.server.account import Account
+from serve_app.server.listener import Listener
 from serve_app.server.responses import as_speech_error, error_response
 from serve_app.server.speech import Sentences, Speech
 
@@ -108,6 +109,7 @@ class Connection:
         self._socket, self._speech, self._limits, self._recorder = socket, speech, limits, recorder
         self.session_id = uuid4().hex
         self._session = Session(self.session_id, _session_limits(limits), time.monotonic())
+        self._listener = Listener(self.session_id)
         self._outbox = Outbox()
         self._sentences = Sentences(final=True)
         self._speaking: asyncio.Task[None] | None = None
@@ -204,6 +206,7 @@ class Connection:
         now_s = time.monotonic()
         if task.cancelled():
             outcome = "disconnected" if self._over else "cancelled"
+            self._listener.interrupt()
             sent_s = self._sent_s - self._outbox.drop_audio(account)
             actions = [] if self._over else self._session.aborted(sent_s, now_s)
         elif isinstance(exc := task.exception(), Exception):
@@ -218,7 +221,7 @@ class Connection:
 
     async def _speak(self, request: SpeechRequest, sentences: Sentences, account: Account) -> None:
         encoder = open_encoder(request.format, request.sample_rate)
-        async with aclosing(self._speech.speak(request, sentences, session_id=self.session_id)) as spoken:
+        async with aclosing(self._speech.speak(request, sentences, listener=self._listener)) as spoken:
             async for segment in spoken:
                 account.spoke(segment)
                 if segment.words and request.timestamps:

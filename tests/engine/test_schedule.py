@@ -1,108 +1,300 @@
-from collections import Counter
+"""The planning over a virtual clock: no test here waits."""
+
+import itertools
+import math
+from collections import defaultdict
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve_app.engine.schedule import BatchPolicy, Pending, admit, next_turn, plan_batch
-from serve_app.engine.types import Segment
+from serve_app.engine.schedule import BUCKET_TOKENS, Pending, Policy, Schedule, plan_batch
+from serve_app.engine.types import MAX_PHONEMES, Segment
 from serve_app.errors import QueueSaturated
 
-ONE = BatchPolicy(max_batch=1)
+ONE = Policy(max_batch=1, max_queue=1000, max_wait_s=math.inf)
 
 
-def segment(name: str) -> Segment:
+def segment(name: str, slack_s: float = 0.0, tokens: int = 30, speed: float = 1.0) -> Segment:
     """`a0` is the first segment of session a."""
-    return Segment(name[0], f"request-{name[0]}", int(name[1:]), phoneme_ids=(1,), voice="v")
+    return Segment(name[0], f"request-{name[0]}", int(name[1:]), (1,) * tokens, "v", speed, slack_s)
 
 
-def enqueue(waiting: list[Pending], names: str, current: int = 0, first_arrival: int = 0) -> None:
-    for arrival, name in enumerate(names.split(), start=first_arrival):
-        wanted = segment(name)
-        waiting.append(Pending(wanted, arrival, next_turn(wanted.session_id, waiting, current)))
+def name_of(pending: Pending) -> str:
+    return f"{pending.segment.session_id}{pending.segment.index}"
 
 
-def spoken_order(waiting: list[Pending], policy: BatchPolicy = ONE) -> list[str]:
-    order = []
-    while waiting:
-        for pending in plan_batch(waiting, policy):
-            waiting.remove(pending)
-            order.append(f"{pending.segment.session_id}{pending.segment.index}")
-    return order
+def filled(policy: Policy, *segments: Segment, now_s: float = 0.0) -> Schedule:
+    schedule = Schedule(policy)
+    for each in segments:
+        schedule.submit(each, now_s)
+    return schedule
 
 
-@pytest.mark.parametrize(
-    ("arrivals", "expected"),
-    [
-        ("a0 a1 a2", "a0 a1 a2"),
-        ("a1 a2 a3 b1 b2", "a1 b1 a2 b2 a3"),
-        ("a1 a2 a3 b0 b1", "b0 a1 a2 b1 a3"),
-        ("a1 b1 a2 c1 b2 c2", "a1 b1 c1 a2 b2 c2"),
-        ("a4 b0 c0", "b0 c0 a4"),
-    ],
-)
-def test_first_segments_go_first_then_sessions_take_turns(arrivals: str, expected: str) -> None:
-    waiting: list[Pending] = []
-    enqueue(waiting, arrivals)
-    assert spoken_order(waiting) == expected.split()
+def timed(policy: Policy, pass_s: float) -> Schedule:
+    """A schedule that knows how long a pass over one segment of 30 tokens takes; idle at 0 s."""
+    schedule = Schedule(policy)
+    for start_s in (-3.0, -2.0, -1.0):
+        schedule.submit(segment("z1"), start_s)
+        schedule.begin(start_s)
+        schedule.end(start_s + pass_s)
+    return schedule
 
 
-def test_a_late_session_does_not_wait_for_what_others_queued_before() -> None:
-    waiting: list[Pending] = []
-    enqueue(waiting, "a1 a2 a3 a4 a5")
-    served = plan_batch(waiting, ONE)[0]
-    waiting.remove(served)
-    enqueue(waiting, "b1 b2", current=served.turn, first_arrival=5)
-    assert spoken_order(waiting) == ["a2", "b1", "a3", "b2", "a4", "a5"]
+def batches(schedule: Schedule, now_s: float = 0.0, pass_s: float = 0.0) -> list[list[str]]:
+    """Speak all that waits."""
+    spoken = []
+    while batch := schedule.begin(now_s):
+        spoken.append([name_of(pending) for pending in batch])
+        now_s += pass_s
+        schedule.end(now_s)
+    return spoken
 
 
-def test_a_session_that_asks_one_segment_at_a_time_gets_no_more_than_its_turn() -> None:
-    waiting: list[Pending] = []
-    enqueue(waiting, "a1 a2 a3 b1 b2 b3 c1")
-    order, current, arrivals = [], 0, 7
-    while waiting:
-        served = plan_batch(waiting, ONE)[0]
-        waiting.remove(served)
-        current = max(current, served.turn)
-        order.append(served.segment.session_id)
-        if served.segment.session_id == "c" and served.segment.index < 3:
-            enqueue(waiting, f"c{served.segment.index + 1}", current=current, first_arrival=arrivals)
-            arrivals += 1
-    assert order == list("abcabcabc")
+def order(schedule: Schedule, now_s: float = 0.0, pass_s: float = 0.0) -> list[str]:
+    return [name for batch in batches(schedule, now_s, pass_s) for name in batch]
 
 
-def test_a_batch_takes_the_most_urgent_and_no_more_than_allowed() -> None:
-    waiting: list[Pending] = []
-    enqueue(waiting, "a1 a2 b1 c0")
-    batch = plan_batch(waiting, BatchPolicy(max_batch=3))
-    assert [f"{p.segment.session_id}{p.segment.index}" for p in batch] == ["c0", "a1", "b1"]
-    assert plan_batch([], ONE) == []
+def test_silence_goes_first_in_order_of_arrival_then_who_runs_dry_first() -> None:
+    waiting = (segment("a3", 2.5), segment("b1", 0.7), segment("c0"), segment("d2", 0.1), segment("e0"))
+    assert order(filled(ONE, *waiting)) == ["c0", "e0", "d2", "b1", "a3"]
 
 
-def test_only_a_new_utterance_is_refused_past_the_bound() -> None:
-    waiting: list[Pending] = []
-    enqueue(waiting, "a0 a1")
-    admit(segment("b0"), waiting, max_queue=3)
+def test_who_has_been_dry_for_longer_goes_before_who_has_just_come() -> None:
+    schedule = filled(ONE, segment("a1", slack_s=0.5))
+    schedule.submit(segment("b0"), now_s=0.8)
+    assert order(schedule, now_s=0.8) == ["a1", "b0"]
+
+
+def test_a_segment_is_due_no_earlier_than_the_one_before_it_in_its_utterance() -> None:
+    schedule = filled(ONE, segment("a1", slack_s=3.0), segment("a2", slack_s=1.0), segment("b1", slack_s=2.0))
+    assert order(schedule) == ["b1", "a1", "a2"]
+
+
+def test_who_was_served_late_hears_it_from_then_on_and_what_follows_is_due_later() -> None:
+    schedule = filled(ONE, segment("a0"), segment("a1", slack_s=2.0))
+    schedule.begin(now_s=5.0)
+    schedule.submit(segment("b0"), now_s=5.5)
+    schedule.end(now_s=6.0)  # a1 is due at 8 s, not at 2
+    schedule.submit(segment("c1", slack_s=1.9), now_s=6.0)
+    assert order(schedule, now_s=6.0) == ["b0", "c1", "a1"]
+
+
+def test_who_was_served_in_time_hears_it_after_what_came_before() -> None:
+    schedule = filled(ONE, segment("a1", slack_s=1.0), segment("a2", slack_s=3.0))
+    schedule.begin(now_s=0.0)
+    schedule.end(now_s=0.5)
+    schedule.submit(segment("b1", slack_s=2.6), now_s=0.5)
+    assert order(schedule, now_s=0.5) == ["a2", "b1"]
+
+
+def test_a_batch_has_the_most_urgent_segment_and_others_of_its_length() -> None:
+    schedule = filled(
+        Policy(3, 1000, math.inf),
+        segment("a1", slack_s=1.0, tokens=200),
+        segment("b0", tokens=40),
+        segment("c1", slack_s=2.0, tokens=60),
+        segment("d1", slack_s=3.0, tokens=33),
+        segment("e1", slack_s=4.0, tokens=50),
+        segment("f1", slack_s=5.0, tokens=250),
+    )
+    assert batches(schedule) == [["b0", "c1", "d1"], ["a1", "f1"], ["e1"]]
+
+
+def test_slow_speech_is_as_long_as_it_takes_to_hear() -> None:
+    schedule = filled(Policy(2, 1000, math.inf), segment("a0", tokens=30, speed=0.25), segment("b0", tokens=120))
+    assert batches(schedule) == [["a0", "b0"]]
+
+
+def test_no_batch_takes_a_segment_before_an_earlier_one_of_its_session() -> None:
+    schedule = filled(
+        Policy(4, 1000, math.inf),
+        segment("a0", tokens=40),
+        segment("b1", 1.0, tokens=200),
+        segment("b2", 2.0, tokens=40),
+    )
+    assert batches(schedule) == [["a0"], ["b1"], ["b2"]]
+
+
+def test_a_segment_that_is_withdrawn_frees_its_place_at_once() -> None:
+    schedule = Schedule(Policy(1, 1, math.inf))
+    waiting = schedule.submit(segment("a0"), 0.0)
+    assert schedule.withdraw(waiting)
+    assert not schedule.withdraw(waiting)
+    schedule.submit(segment("b0"), 0.0)
+    assert order(schedule) == ["b0"]
+
+
+def test_a_segment_in_the_running_pass_cannot_be_withdrawn() -> None:
+    schedule = filled(ONE, segment("a0"))
+    [running] = schedule.begin(0.0)
+    assert not schedule.withdraw(running)
+
+
+def test_an_idle_engine_has_nothing_to_plan() -> None:
+    assert Schedule(ONE).begin(0.0) == plan_batch([], 4) == []
+
+
+def test_only_a_new_utterance_is_refused_by_the_number_that_waits() -> None:
+    schedule = filled(Policy(1, 2, math.inf), segment("a0"), segment("b0"))
     with pytest.raises(QueueSaturated):
-        admit(segment("b0"), waiting, max_queue=2)
-    admit(segment("a2"), waiting, max_queue=2)
+        schedule.submit(segment("c0"), 0.0)
+    schedule.submit(segment("b1"), 0.0)
+    assert len(schedule) == 3
 
 
-@given(st.lists(st.sampled_from("abcd"), max_size=24), st.integers(1, 5))
-def test_every_segment_is_spoken_once_and_in_order_and_none_overtakes_by_more_than_a_round(
-    sessions: list[str], max_batch: int
+def test_who_would_wait_too_long_is_refused_and_told_when_not() -> None:
+    schedule = timed(Policy(1, 1000, max_wait_s=2.0), pass_s=0.5)
+    for name in "abcde":  # the fifth waits 2 s, which is not too long
+        schedule.submit(segment(f"{name}0"), 0.0)
+    with pytest.raises(QueueSaturated, match="would begin in 3 s. Try again in 1 s") as refused:
+        schedule.submit(segment("f0"), 0.0)
+    assert refused.value.retry_after_s == 1
+
+
+def test_what_is_due_later_makes_nobody_wait() -> None:
+    schedule = timed(Policy(1, 1000, max_wait_s=2.0), pass_s=0.5)
+    for index in range(1, 50):
+        schedule.submit(segment(f"a{index}", slack_s=1.0 * index), 0.0)
+    schedule.submit(segment("b0"), 0.0)
+    assert order(schedule)[0] == "b0"
+
+
+def test_who_still_hears_something_may_wait_as_much_longer() -> None:
+    schedule = timed(Policy(1, 1000, max_wait_s=2.0), pass_s=0.5)
+    for name in "abcdefgh":
+        schedule.submit(segment(f"{name}1"), 0.0)
+    with pytest.raises(QueueSaturated):
+        schedule.submit(segment("m0", slack_s=1.0), 0.0)
+    schedule.submit(segment("m0", slack_s=2.5), 0.0)
+
+
+def test_the_running_pass_counts_for_what_is_left_of_it() -> None:
+    schedule = timed(Policy(1, 1000, max_wait_s=0.2), pass_s=0.5)
+    schedule.submit(segment("a0"), 0.0)
+    schedule.begin(0.0)
+    with pytest.raises(QueueSaturated):
+        schedule.submit(segment("b0"), 0.1)
+    schedule.submit(segment("b0"), 0.4)
+
+
+def test_an_engine_that_takes_batches_is_not_taken_for_slow_because_it_was_idle() -> None:
+    schedule = Schedule(Policy(16, 1000, max_wait_s=1.0))
+    for start_s, tokens in enumerate((30, 20, 25, 30, 10), start=-9):
+        schedule.submit(segment("z1", tokens=tokens), start_s)
+        schedule.begin(start_s)
+        schedule.end(start_s + 0.046 + tokens / 3000)
+    for number in range(60):  # one by one that were 3.4 s
+        schedule.submit(Segment(f"s{number}", "r", 0, (1,) * 30, "v"), 0.0)
+    assert len(schedule) == 60
+
+
+segments = st.lists(
+    st.tuples(
+        st.sampled_from("abcdef"),
+        st.floats(0, 20),  # when it comes
+        st.floats(0, 5),  # its slack
+        st.integers(1, MAX_PHONEMES),
+    ),
+    max_size=40,
+)
+
+
+def play(
+    arrivals: list[tuple[str, float, float, int]], max_batch: int, pass_s: float
+) -> list[tuple[float, list[Pending]]]:
+    """When each batch began, with its segments. Indices from 1: first segments may be refused."""
+    schedule, count = Schedule(Policy(max_batch, 1000, math.inf)), defaultdict[str, int](int)
+    ahead = sorted(arrivals, key=lambda arrival: arrival[1])
+    now_s, spoken = 0.0, []
+    while ahead or len(schedule):
+        if not len(schedule):
+            now_s = max(now_s, ahead[0][1])
+        while ahead and ahead[0][1] <= now_s:
+            session, at_s, slack_s, tokens = ahead.pop(0)
+            count[session] += 1
+            schedule.submit(segment(f"{session}{count[session]}", slack_s, tokens), at_s)
+        batch = schedule.begin(now_s)
+        assert 1 <= len(batch) <= max_batch
+        spoken.append((now_s, batch))
+        now_s += pass_s
+        schedule.end(now_s)
+    return spoken
+
+
+@given(segments, st.integers(1, 5), st.floats(0.01, 2))
+def test_every_segment_is_spoken_once_and_each_session_in_order(
+    arrivals: list[tuple[str, float, float, int]], max_batch: int, pass_s: float
 ) -> None:
-    counts: Counter[str] = Counter()
-    waiting: list[Pending] = []
-    for arrival, session in enumerate(sessions):
-        counts[session] += 1  # from 1: later segments only, first segments have their own rule
-        enqueue(waiting, f"{session}{counts[session]}", first_arrival=arrival)
-    total = dict(counts)
-    order = spoken_order(waiting, BatchPolicy(max_batch))
-    served: Counter[str] = Counter()
-    for name in order:
-        served[name[0]] += 1
-        assert name == f"{name[0]}{served[name[0]]}"
-        for other, wanted in total.items():
-            assert served[name[0]] <= served[other] + 1 or served[other] == wanted
-    assert dict(served) == total
+    spoken = [pending.segment for _, batch in play(arrivals, max_batch, pass_s) for pending in batch]
+    assert len(spoken) == len(arrivals)
+    by_session = defaultdict[str, list[int]](list)
+    for each in spoken:
+        by_session[each.session_id].append(each.index)
+    assert all(indices == list(range(1, len(indices) + 1)) for indices in by_session.values())
+
+
+@given(segments, st.integers(1, 5), st.floats(0.01, 2))
+def test_no_segment_shares_a_batch_with_one_of_more_than_twice_its_length(
+    arrivals: list[tuple[str, float, float, int]], max_batch: int, pass_s: float
+) -> None:
+    for _, batch in play(arrivals, max_batch, pass_s):
+        assert len({pending.bucket for pending in batch}) == 1
+        lengths = [pending.tokens for pending in batch]
+        assert max(lengths) <= max(2 * min(lengths), BUCKET_TOKENS[0])
+
+
+@given(segments, st.floats(0.01, 2))
+def test_nobody_starves_whoever_comes_after_a_deadline_goes_later(
+    arrivals: list[tuple[str, float, float, int]], pass_s: float
+) -> None:
+    spoken = [(start_s, batch[0]) for start_s, batch in play(arrivals, 1, pass_s)]
+    came_s = dict(enumerate(sorted(arrival[1] for arrival in arrivals)))
+    for (_, earlier), (_, later) in itertools.combinations(spoken, 2):
+        assert came_s[earlier.arrival] <= later.deadline_s
+
+
+@given(st.lists(st.floats(0, 30), min_size=1, max_size=30), st.floats(0.1, 2))
+def test_deadlines_are_kept_wherever_any_order_could_keep_them(slacks_s: list[float], pass_s: float) -> None:
+    feasible = all(slack_s >= (place + 1) * pass_s for place, slack_s in enumerate(sorted(slacks_s)))
+    schedule = Schedule(ONE)
+    for number, slack_s in enumerate(slacks_s):
+        schedule.submit(Segment(f"s{number}", "r", 1, (1,), "v", slack_s=slack_s), 0.0)
+    late_s, now_s = [], 0.0
+    while batch := schedule.begin(now_s):
+        now_s += pass_s
+        schedule.end(now_s)
+        late_s.append(now_s - batch[0].deadline_s)
+    assert (max(late_s) <= 1e-9) == feasible or math.isclose(max(late_s), 0, abs_tol=1e-9)
+
+
+@given(st.lists(st.tuples(st.floats(0, 10), st.integers(5, 200)), min_size=3, max_size=40), st.integers(1, 4))
+def test_who_comes_back_when_told_is_let_in_if_nobody_else_came(queue: list[tuple[float, int]], max_batch: int) -> None:
+    def pass_s(batch: list[Pending]) -> float:
+        return 0.05 + 0.01 * sum(pending.tokens for pending in batch)
+
+    def speak(schedule: Schedule, now_s: float) -> float:
+        taken_s = pass_s(schedule.begin(now_s))
+        schedule.end(now_s + taken_s)
+        return now_s + taken_s
+
+    schedule = Schedule(Policy(max_batch, 1000, max_wait_s=1.0))
+    for start_s, tokens in ((-90.0, 30), (-80.0, 30), (-70.0, 100), (-60.0, 10)):
+        schedule.submit(segment("z1", tokens=tokens), start_s)
+        speak(schedule, start_s)
+    for number, (slack_s, tokens) in enumerate(queue):
+        schedule.submit(Segment(f"s{number}", "r", 1, (1,) * tokens, "v", slack_s=slack_s), 0.0)
+    back_s = told_to_come_back_in_s(schedule)
+    if back_s is not None:
+        now_s = 0.0
+        while len(schedule) and now_s < back_s:
+            now_s = speak(schedule, now_s)
+        schedule.submit(segment("n0"), max(back_s, now_s))
+
+
+def told_to_come_back_in_s(schedule: Schedule) -> float | None:
+    try:
+        schedule.submit(segment("n0"), 0.0)
+    except QueueSaturated as refusal:
+        return refusal.retry_after_s
+    return None

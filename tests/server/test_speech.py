@@ -11,6 +11,7 @@ from serve_app.engine.fake import HOP_SAMPLES, PAD_FRAMES, SAMPLE_RATE, FakeEngi
 from serve_app.errors import QueueSaturated
 from serve_app.metrics import DROPPED_SYMBOLS, NoRecorder
 from serve_app.protocol.requests import SpeechRequest
+from serve_app.server.listener import Listener
 from serve_app.server.speech import MAX_PAUSES_S, Sentences, Speech
 from serve_app.text.pieces import Piece, WordSpan
 from tests.asgi import turns_until
@@ -53,7 +54,9 @@ def parts_of(sentences, engine=None, *, speed=1.0, words_per_piece=9):
         speech = Speech(WordPhonemizer(words_per_piece), engine or FakeEngine(), NoRecorder(), lookahead_segments=2)
         request = SpeechRequest(text=" ".join(sentences), speed=speed)
         async with asyncio.timeout(10):
-            return [part async for part in speech.speak(request, Sentences(sentences, final=True), session_id="s")]
+            return [
+                part async for part in speech.speak(request, Sentences(sentences, final=True), listener=Listener("s"))
+            ]
 
     return asyncio.run(scenario())
 
@@ -169,7 +172,7 @@ def test_a_pause_leaves_before_the_next_sentence_is_spoken_or_even_written():
         engine, sentences = FakeEngine(gated=True), Sentences()
         speech = Speech(WordPhonemizer(9), engine, NoRecorder(), lookahead_segments=2)
         request = SpeechRequest(text="fed")
-        async with asyncio.timeout(10), aclosing(speech.speak(request, sentences, session_id="s")) as parts:
+        async with asyncio.timeout(10), aclosing(speech.speak(request, sentences, listener=Listener("s"))) as parts:
             sentences.add(["One", "[pause:2s]"], final=False)
             engine.allow(1)
             first, pause = await anext(parts), await anext(parts)
@@ -197,7 +200,7 @@ def test_leaving_during_a_pause_cancels_what_is_ahead():
         sentences = Sentences(["One [pause:5s] fine", "day"], final=True)
         async with (
             asyncio.timeout(10),
-            aclosing(speech.speak(SpeechRequest(text="x"), sentences, session_id="s")) as parts,
+            aclosing(speech.speak(SpeechRequest(text="x"), sentences, listener=Listener("s"))) as parts,
         ):
             engine.allow(1)
             await anext(parts)
@@ -222,7 +225,7 @@ def test_symbols_that_the_model_lacks_are_counted():
         speech = Speech(LossyPhonemizer(9), FakeEngine(), recorder, lookahead_segments=2)
         sentences = Sentences(["One [pause:1s] fine", "day"], final=True)
         async with asyncio.timeout(10):
-            return [part async for part in speech.speak(SpeechRequest(text="x"), sentences, session_id="s")]
+            return [part async for part in speech.speak(SpeechRequest(text="x"), sentences, listener=Listener("s"))]
 
     recorder = CountingRecorder()
     assert asyncio.run(scenario(recorder))
