@@ -59,6 +59,10 @@ class Page:
         self.browser.get(f"http://{host}:{self.port}/")
         self.until(lambda: self("voice").text, "the voices")
 
+    def turn_to(self, half: str) -> None:
+        """Choose what the page does: `speak` a text, or `talk` to the agent."""
+        self(f"half-{half}").find_element(By.XPATH, "..").click()
+
     def __call__(self, element_id: str) -> WebElement:
         return self.browser.find_element(By.ID, element_id)
 

@@ -214,7 +214,7 @@ function showFigures() {
 
 // Wiring
 
-element("agent").value ||= LOCAL_AGENT;
+element("agent").defaultValue = LOCAL_AGENT;
 element("talk").addEventListener("submit", (event) => {
   event.preventDefault();
   send();
@@ -226,6 +226,10 @@ element("prompt").addEventListener("keydown", (event) => {
   send();
 });
 element("hush").addEventListener("click", stop);
+for (const touch of ["pointerdown", "keydown"]) {
+  // Browsers allow sound from the first touch on; to start it takes a moment, in which a prompt is written.
+  element("talk").addEventListener(touch, () => sound.start().catch(() => {}), { once: true });
+}
 document.addEventListener("keydown", (event) => {
   if (talking() && event.key === "Escape") stop();
 });

@@ -1,8 +1,11 @@
 """Talking to the agent: the real page, the real agent and the real routes, in a real browser over real sockets."""
 
 import asyncio
+import base64
 import json
+import os
 from copy import deepcopy
+from pathlib import Path
 
 import pytest
 from selenium.webdriver.common.action_chains import ActionChains
@@ -16,7 +19,7 @@ from starlette.routing import Route
 
 from agent.app import create_app
 from agent.events import AgentStart, TextDelta
-from agent.reader import ReaderModel
+from agent.reader import SAMPLE, ReaderModel
 from agent.settings import AgentSettings
 from agent.speech import SpeechSource
 from serve_app.protocol.sse import encode_event
@@ -79,7 +82,7 @@ def agent():
 @pytest.fixture
 def talk(page, agent):
     """The page's other half, with the agent's address in its field."""
-    page.browser.find_element(By.CSS_SELECTOR, "#halves label:last-of-type").click()
+    page.turn_to("talk")
     page("agent").clear()
     page("agent").send_keys(f"127.0.0.1:{agent.port}")
     return page
@@ -105,6 +108,18 @@ def failed(page):
     return page("talk-error").text
 
 
+def picture(page, file):
+    in_the_light = "#conversation article:last-child .word.said ~ .word.now"
+    page.until(lambda: page.seconds("heard") > 1.2, "the first sentence")
+    page.until(lambda: page.browser.find_elements(By.CSS_SELECTOR, in_the_light), "a word of the second")
+    size = {"width": 1200, "height": 900, "deviceScaleFactor": 1.5, "mobile": False}
+    page.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    page.run("const agent = document.getElementById('agent'); agent.value = agent.defaultValue")
+    shot = page.browser.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})
+    file.write_bytes(base64.b64decode(shot["data"]))
+    page.browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
 def lines(page, kind):
     return [line.text for line in page.browser.find_elements(By.CSS_SELECTOR, f"#conversation .{kind}")]
 
@@ -128,13 +143,16 @@ def test_text_appears_and_is_heard_to_its_end_word_by_word(talk, agent, server):
 
 
 def test_both_modes_are_timed_and_compared(talk, agent, server):
-    agent.read(server, FIVE, tokens_per_second=40)
-    for mode in ("bidi", "batch"):
-        ask(talk, mode=mode)
+    """With TALK_PICTURE=docs/talk.png in the environment, the picture of it in the docs is renewed."""
+    agent.read(server, SAMPLE, tokens_per_second=40)
+    for mode in ("batch", "bidi"):
+        ask(talk, "How soon do you speak?", mode)
         talk.until(lambda mode=mode: talk(f"{mode}-sound").text.endswith(" s"), "the first sound")
-        talk("hush").click()
+    if "TALK_PICTURE" in os.environ:
+        picture(talk, Path(os.environ["TALK_PICTURE"]))
+    talk("hush").click()
     assert talk.seconds("bidi-sound") < talk.seconds("batch-sound")
-    assert [request.mode for request in agent.asked] == ["bidi", "batch"]
+    assert [request.mode for request in agent.asked] == ["batch", "bidi"]
     assert "Bidi was heard " in talk("verdict-of-modes").text
     assert talk("verdict-of-modes").text.endswith(" times sooner than batch.")
 
@@ -199,7 +217,7 @@ def test_one_conversation_lasts_as_long_as_the_page(talk, agent, server):
         done(talk)
     assert model.told[1] == [("user", "One?"), ("assistant", TWO), ("user", "Two?")]
     talk.open()
-    talk.browser.find_element(By.CSS_SELECTOR, "#halves label:last-of-type").click()
+    talk.turn_to("talk")
     talk("agent").clear()
     talk("agent").send_keys(f"http://127.0.0.1:{agent.port}")
     ask(talk, "Three?")
@@ -344,7 +362,7 @@ def test_the_other_half_of_the_page_silences_this_one(talk, agent, server):
     agent.read(server, FIVE * 3)
     ask(talk)
     heard_something(talk)
-    talk.browser.find_element(By.CSS_SELECTOR, "#halves label:first-of-type").click()
+    talk.turn_to("speak")
     assert (talk("heard").text, talk("level").get_attribute("value")) == ("0.0 s", "0")
     assert not talk("conversation").is_displayed()
     talk.write(TWO)
