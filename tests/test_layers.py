@@ -114,6 +114,10 @@ LAYERS: dict[str, set[str]] = {
     "agent/settings.py": {"pydantic"},
     "agent/spoken.py": {"serve_app.client.types"},
     "deploy": {"yaml", "serve_app.config"},
+    "deploy/agentcore.py": {"deploy", "serve_app.client", "serve_app.errors"},
+    "deploy/runtime.py": {"botocore", "deploy", "serve_app.client.types", "serve_app.errors"},
+    "deploy/runtime_main.py": {"agent.__main__"},
+    "deploy/runtime_plan.py": {"agent.settings", "deploy"},
 }
 
 FILES = sorted(

@@ -11,7 +11,6 @@ from functools import cache
 from typing import Any
 
 import boto3
-import botocore.loaders
 import httpx
 import pytest
 from moto.bedrockagentcorecontrol.exceptions import ConflictException, ResourceNotFoundException
@@ -33,7 +32,6 @@ REGION = "us-east-1"
 GONE = "GONE"
 HANG_S = 10.0
 PAGE = 1
-_create_loader = botocore.loaders.create_loader
 
 
 class RoleValidationFailed(ServiceException):
@@ -62,7 +60,7 @@ class FakeAgentCore:
     pauses: list[float] = field(default_factory=list)
 
     def client(self, service: str) -> Any:
-        return boto3.client(service, region_name=REGION, endpoint_url=self.url)
+        return boto3.Session(region_name=REGION, profile_name=None).client(service)
 
     def runtimes(self) -> list[Any]:
         """moto's own objects."""
@@ -93,12 +91,21 @@ class FakeAgentCore:
 
 
 @contextmanager
-def agentcore() -> Iterator[FakeAgentCore]:
-    """A service with an empty account, and an environment that leads every AWS client to it."""
+def moto_server() -> Iterator[str]:
+    """Its address. In this process, so that `agentcore` can put it right."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
-    service = FakeAgentCore(f"http://{host}:{port}")
+    try:
+        yield f"http://{host}:{port}"
+    finally:
+        server.stop()
+
+
+@contextmanager
+def agentcore(url: str) -> Iterator[FakeAgentCore]:
+    """An empty account on moto's server, put right, and an environment that leads every AWS client to it."""
+    service = FakeAgentCore(url)
     with pytest.MonkeyPatch.context() as patch:
         for name in ("AWS_PROFILE", "AWS_CA_BUNDLE", "AWS_ROLE_ARN", "AWS_DEFAULT_REGION", "AWS_REGION"):
             patch.delenv(name, raising=False)
@@ -110,28 +117,28 @@ def agentcore() -> Iterator[FakeAgentCore]:
             "AWS_CONFIG_FILE": "/dev/null",
             "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
             "AWS_MAX_ATTEMPTS": "1",
-            "AWS_ENDPOINT_URL": service.url,
+            "AWS_ENDPOINT_URL": url,
         }.items():
             patch.setenv(name, value)
-        patch.setattr(botocore.loaders, "create_loader", _shared_loader)
+        patch.setattr(boto3, "Session", _lasting_sessions(url))
         _correct(service, patch)
-        _empty(service.url)
-        try:
-            yield service
-        finally:
-            _empty(service.url)
-            server.stop()
+        httpx.post(f"{url}/moto-api/reset", timeout=HANG_S).raise_for_status()
+        yield service
+
+
+_Session = boto3.Session
 
 
 @cache
-def _shared_loader(search_path: str | None = None) -> botocore.loaders.Loader:
-    """The service models are read once, not for every session."""
-    return _create_loader(search_path)
+def _lasting_sessions(url: str) -> Any:
+    """Makes one session a region, and one client a service, for all runs against a server: most of a run is that."""
 
+    def session(**arguments: Any) -> Any:
+        made = _Session(**arguments)
+        made.client = cache(made.client)
+        return made
 
-def _empty(url: str) -> None:
-    """moto keeps what it holds for as long as its process."""
-    httpx.post(f"{url}/moto-api/reset", timeout=HANG_S).raise_for_status()
+    return cache(session)
 
 
 def _correct(service: FakeAgentCore, patch: pytest.MonkeyPatch) -> None:

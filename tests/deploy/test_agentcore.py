@@ -15,15 +15,21 @@ from deploy import runtime
 from deploy.resources import LocalFile
 from serve_app.client.errors import Unreachable
 from tests.client.data_plane import DataPlane, data_plane
-from tests.deploy.fake_runtime import REGION, Speaker, agentcore
+from tests.deploy.fake_runtime import REGION, Speaker, agentcore, moto_server
 
 MODEL = "us.amazon.nova-lite-v1:0"
 DEPLOY = ["deploy", "--bedrock-model-id", MODEL, "--tts-endpoint", "tts"]
 
 
+@pytest.fixture(scope="module")
+def moto():
+    with moto_server() as url:
+        yield url
+
+
 @pytest.fixture
-def service():
-    with agentcore() as running:
+def service(moto):
+    with agentcore(moto) as running:
         yield running
 
 
@@ -362,7 +368,7 @@ def test_destroy_asks_first(deployed, run):
 def test_without_credentials_it_says_how_to_sign_in(run, monkeypatch):
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name)
-    status, out, err = run("status")
+    status, out, err = run("status", region="eu-west-1")  # no run before has looked for credentials there
     assert (status, out) == (1, "")
     assert "no AWS credentials" in err
 
