@@ -3,6 +3,7 @@ import json
 
 import pytest
 
+from agent import events
 from serve_app.client.agent_events import (
     AgentAnswer,
     AgentEnd,
@@ -14,6 +15,7 @@ from serve_app.client.agent_events import (
 )
 from serve_app.client.errors import BrokenAnswer, UnexpectedAnswer
 from serve_app.errors import QueueSaturated, SpeechError
+from serve_app.protocol.sse import encode_event
 
 
 def event(type: str, **fields) -> bytes:
@@ -39,22 +41,39 @@ STREAM = b"".join(
 )
 
 
+def test_every_event_of_the_agent_is_read_as_the_agent_writes_it():
+    sent = [
+        events.AgentStart("r", "bidi"),
+        events.TextDelta("r", 0, "Hi."),
+        events.AudioStreamStart("r", "pcm16", "af_heart", 24000),
+        events.AudioChunk("r", 0, base64.b64encode(b"\0\1").decode()),
+        events.AudioStreamEnd("r", 1, 0.1),
+        events.AgentEnd("r"),
+    ]
+    answer = AgentAnswer()
+    heard = [one for event in sent for one in answer.feed(encode_event(None, event.dump()))]
+    answer.finish()
+    assert [one.type for one in heard] == [one.type for one in sent]
+    with pytest.raises(SpeechError, match="no room"):
+        list(AgentAnswer().feed(encode_event(None, events.Failed("r", "no room").dump())))
+
+
 @pytest.mark.parametrize("size", [1, 2, 7, 64, len(STREAM)])
 def test_events_are_the_same_however_the_stream_is_cut(size):
     answer = AgentAnswer()
-    events = [one for at in range(0, len(STREAM), size) for one in answer.feed(STREAM[at : at + size])]
+    heard = [one for at in range(0, len(STREAM), size) for one in answer.feed(STREAM[at : at + size])]
     answer.finish()
     kinds = [AgentStart, TextDelta, AudioStart, AudioData, AudioData, AudioEnd, AgentEnd]
-    assert [type(one) for one in events] == kinds
-    assert events[1].text == "Café 🌧."
-    assert events[3].data + events[4].data == b"\x01\x02\x03\x04"
+    assert [type(one) for one in heard] == kinds
+    assert heard[1].text == "Café 🌧."
+    assert heard[3].data + heard[4].data == b"\x01\x02\x03\x04"
 
 
 def test_an_error_event_is_raised_after_what_came_before_it():
-    events = AgentAnswer().feed(event("text_delta", seq=0, text="a") + event("error", message="too much"))
-    assert next(events).text == "a"
+    heard = AgentAnswer().feed(event("text_delta", seq=0, text="a") + event("error", message="too much"))
+    assert next(heard).text == "a"
     with pytest.raises(SpeechError, match="too much") as raised:
-        next(events)
+        next(heard)
     assert (raised.value.code, raised.value.request_id) == ("internal", "r")
 
 
