@@ -107,6 +107,7 @@ class SameOrigin:
 
 def create_app(settings: AgentSettings, model: Model, open_speech: OpenSpeech) -> BedrockAgentCoreApp:
     """The agent as an ASGI application. `model` is shared by all conversations."""
+    _agent(settings, model)  # a tool that cannot be loaded is told now, and the first caller need not wait for imports
     activity = Activity()
     conversations = Conversations(lambda: _agent(settings, model), settings.max_conversations)
     app = BedrockAgentCoreApp(

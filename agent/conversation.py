@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from strands import Agent
-from strands.hooks import BeforeModelCallEvent
+from strands.hooks import BeforeModelCallEvent, MessageAddedEvent
 
 from agent import history
 from agent.spoken import Spoken
@@ -28,16 +28,26 @@ Written = str | ToolStarted
 """What a model does: writes a piece of its answer, or goes to work."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """The answer before: its audio, its whole turn, and how many messages of that are in the history."""
+
+    spoken: Spoken
+    turn: list[history.Message]
+    kept: int
+
+
 class Conversation:
     """See the module. `agent` is this conversation's alone; its model may be shared."""
 
     def __init__(self, agent: Agent) -> None:
         agent.hooks.add_callback(BeforeModelCallEvent, lambda _: history.clean(self.messages))
+        agent.hooks.add_callback(MessageAddedEvent, self._added)
         self._agent = agent
         self._turns: list[asyncio.Task[object]] = []
         self._lock = asyncio.Lock()
-        self._last: Spoken | None = None
-        self._told_s: float | None = None  # how much of the answer before was played, as the caller says
+        self._last: _Told | None = None
+        self._prompted = False  # the prompt of this turn is in the history
 
     @property
     def messages(self) -> list[history.Message]:
@@ -50,7 +60,6 @@ class Conversation:
 
         `heard_s`: so much of the audio of the answer before was played when its listener stopped it.
         """
-        self._told_s = heard_s
         for turn in self._turns:
             turn.cancel()
         task = asyncio.current_task()
@@ -58,21 +67,35 @@ class Conversation:
         self._turns.append(task)
         try:
             async with self._lock:
-                if self._last is not None and heard_s is not None:
-                    history.cut_last_turn(self.messages, self._last.text(heard_s))
-                self._last = self._told_s = None
+                if heard_s is not None and self._last is not None:
+                    self._correct(self._last, heard_s)
+                self._last, self._prompted = None, False
                 yield
         finally:
             self._turns.remove(task)
 
     def ended(self, spoken: Spoken) -> None:
         """The turn is over; the caller was sent all of its answer."""
-        self._last = spoken
+        turn = history.take_last_turn(self.messages)
+        self._keep(spoken, turn, turn)
 
     def broke_off(self, spoken: Spoken, now_s: float) -> None:
-        """The turn is over; the caller was sent a part of its answer."""
-        played_s = spoken.played_s(now_s) if self._told_s is None else self._told_s
-        history.cut_last_turn(self.messages, spoken.text(played_s))
+        """The turn is over; the caller was sent a part of its answer, and heard what a player has played by now."""
+        if self._prompted:  # else the last turn in the history is another one
+            turn = history.take_last_turn(self.messages)
+            self._keep(spoken, turn, history.heard_part(turn, spoken.text(spoken.played_s(now_s))))
+
+    def _keep(self, spoken: Spoken, turn: list[history.Message], kept: list[history.Message]) -> None:
+        self.messages.extend(kept)
+        self._last = _Told(spoken, turn, len(kept))
+
+    def _correct(self, last: _Told, heard_s: float) -> None:
+        """The caller knows better than the clock what was heard."""
+        del self.messages[len(self.messages) - last.kept :]
+        self.messages.extend(history.heard_part(last.turn, last.spoken.text(heard_s)))
+
+    def _added(self, event: MessageAddedEvent) -> None:
+        self._prompted = self._prompted or event.message["role"] == "user"
 
     async def answer(self, prompt: str) -> AsyncGenerator[Written, None]:
         """What the model writes to a prompt. Raises what the model's provider raises. Closing it stops the model."""

@@ -24,18 +24,21 @@ def clean(messages: list[Message]) -> None:
     messages[:] = kept
 
 
-def cut_last_turn(messages: list[Message], heard: str) -> None:
-    """Leave of the last turn what was heard of its answer, and the tool calls that were answered: a tool may have done
-    something. A turn of which nothing was heard is forgotten.
-    """
+def take_last_turn(messages: list[Message]) -> list[Message]:
+    """Remove the last turn, from its prompt on, and return it."""
     begin = _last_prompt(messages)
-    if begin is None:
-        return
     turn = messages[begin:]
     del messages[begin:]
-    if not heard.strip():
-        return
-    messages += [turn[0], *_answered_calls(turn[1:]), {"role": "assistant", "content": [{"text": heard}]}]
+    return turn
+
+
+def heard_part(turn: list[Message], heard: str) -> list[Message]:
+    """Of a turn, what was heard of its answer, and the tool calls that were answered: a tool may have done something.
+    Nothing where nothing was heard.
+    """
+    if not turn or not heard.strip():
+        return []
+    return [turn[0], *_answered_calls(turn[1:]), {"role": "assistant", "content": [{"text": heard}]}]
 
 
 def _answered_calls(messages: list[Message]) -> list[Message]:
@@ -47,12 +50,12 @@ def _answered_calls(messages: list[Message]) -> list[Message]:
     return kept
 
 
-def _last_prompt(messages: list[Message]) -> int | None:
+def _last_prompt(messages: list[Message]) -> int:
     """Where the last turn begins: a user's message that is no tool's result."""
     for at in range(len(messages) - 1, -1, -1):
         if messages[at]["role"] == "user" and not any("toolResult" in block for block in messages[at]["content"]):
             return at
-    return None
+    return len(messages)
 
 
 def _is_blank(block: dict[str, Any]) -> bool:

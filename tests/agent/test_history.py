@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.history import clean, cut_last_turn
+from agent.history import clean, heard_part, take_last_turn
 
 
 def user(*texts):
@@ -50,30 +50,28 @@ def test_no_history_holds_blank_text_or_two_messages_of_a_role_in_a_row(messages
 
 def test_a_turn_is_cut_to_what_was_heard():
     messages = [user("Hi"), assistant("Hello."), user("Tell me."), assistant("One. Two. Three.")]
-    cut_last_turn(messages, "One.")
-    assert messages == [user("Hi"), assistant("Hello."), user("Tell me."), assistant("One.")]
+    turn = take_last_turn(messages)
+    assert messages == [user("Hi"), assistant("Hello.")]
+    assert turn == [user("Tell me."), assistant("One. Two. Three.")]
+    assert heard_part(turn, "One.") == [user("Tell me."), assistant("One.")]
 
 
 def test_a_turn_that_was_left_before_its_answer_gets_the_part_that_was_heard():
-    messages = [user("Tell me.")]
-    cut_last_turn(messages, "One.")
-    assert messages == [user("Tell me."), assistant("One.")]
+    assert heard_part([user("Tell me.")], "One.") == [user("Tell me."), assistant("One.")]
 
 
 def test_a_turn_of_which_nothing_was_heard_is_forgotten():
-    messages = [user("Hi"), assistant("Hello."), user("Tell me."), assistant("One.")]
-    cut_last_turn(messages, "")
-    assert messages == [user("Hi"), assistant("Hello.")]
+    assert heard_part([user("Tell me."), assistant("One.")], " ") == []
 
 
 def test_tool_calls_that_were_answered_are_remembered_and_others_are_not():
-    messages = [user("Time?"), CALL, RESULT, CALL]
-    cut_last_turn(messages, "Let me look. It is")
+    turn = take_last_turn([assistant("Hello."), user("Time?"), CALL, RESULT, CALL])
     call = {"role": "assistant", "content": [CALL["content"][1]]}
-    assert messages == [user("Time?"), call, RESULT, assistant("Let me look. It is")]
+    assert heard_part(turn, "Let me look. It is") == [user("Time?"), call, RESULT, assistant("Let me look. It is")]
 
 
-def test_a_history_without_a_prompt_stays_as_it_is():
-    messages = []
-    cut_last_turn(messages, "Hello.")
-    assert messages == []
+def test_a_history_without_a_prompt_has_no_turn():
+    messages = [assistant("Hello.")]
+    assert take_last_turn(messages) == []
+    assert messages == [assistant("Hello.")]
+    assert heard_part([], "Hello.") == []

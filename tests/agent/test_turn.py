@@ -253,3 +253,34 @@ async def test_model_and_speech_wait_for_a_caller_who_is_behind():
         rest = [event async for event in events]
     assert types(rest)[-1] == "agent_end"
     assert len(speech.said) == 500
+
+
+async def test_who_stopped_in_the_middle_may_say_better_what_was_heard():
+    clock = Clock()
+    model = ScriptedModel(["First things first. Se", asyncio.Event()], ["Yes."])
+    talk = conversation(model)
+    async with aclosing(turn(talk, FakeSpeech(), clock)) as events, asyncio.timeout(10):
+        async for event in events:
+            if isinstance(event, AudioChunk):
+                break
+    assert talk.messages == []
+    await all_of(turn(talk, FakeSpeech(), clock, prompt="Go on.", heard_s=0.4))
+    assert [message["content"][0]["text"] for message in talk.messages] == [
+        "Tell me.",
+        "First things",
+        "Go on.",
+        "Yes.",
+    ]
+
+
+async def test_a_turn_that_fails_before_it_began_leaves_the_one_before_alone():
+    talk = conversation(ScriptedModel(["One. Two."], ["Never."]))
+    await all_of(turn(talk, FakeSpeech()))
+
+    class Nowhere(FakeSpeech):
+        async def __aenter__(self):
+            raise Unreachable("no server answers there")
+
+    events = await all_of(turn(talk, Nowhere(), prompt="And?"))
+    assert types(events) == ["agent_start", "error"]
+    assert [message["content"][0]["text"] for message in talk.messages] == ["Tell me.", "One. Two."]
