@@ -8,13 +8,15 @@ STAGES = ("provisioning", "image_pull", "weights", "engine_start", "warm_up")
 """In the order in which they happen. SageMaker lays the weights down before the container starts."""
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.,]\d{3}")
-_FIRST_LINE = ""
+_FIRST_LINE = re.compile("")
+_MODEL = re.compile(r"Adding \d+ replicas? to Deployment\(name='Kokoro'")
+_READY = re.compile("Application '[^']+' is ready")
 
-MARKERS: dict[str, tuple[str, str]] = {
-    "engine_start": (_FIRST_LINE, "Adding 1 replica to Deployment(name='Kokoro'"),
-    "warm_up": ("Adding 1 replica to Deployment(name='Kokoro'", "Application 'kokoro' is ready"),
+MARKERS: dict[str, tuple[re.Pattern[str], re.Pattern[str]]] = {
+    "engine_start": (_FIRST_LINE, _MODEL),
+    "warm_up": (_MODEL, _READY),
 }
-"""Stages that a container's log tells: the lines, by a part of them, with which each begins and ends. The stages before
+"""Stages that a container's log tells, and the lines, Ray Serve's, with which each begins and ends. The stages before
 them are over when the container writes its first line.
 """
 
@@ -25,7 +27,7 @@ class StartupError(ValueError):
 
 def stages_in(log: Iterable[str]) -> dict[str, float]:
     """Seconds of every stage whose two lines are in the log of a container, the first start in it."""
-    seen: dict[str, datetime] = {}
+    seen: dict[re.Pattern[str], datetime] = {}
     wanted = {mark for marks in MARKERS.values() for mark in marks}
     for line in log:
         found = _TIME.search(line)
@@ -33,7 +35,7 @@ def stages_in(log: Iterable[str]) -> dict[str, float]:
             continue
         moment = datetime.fromisoformat(found[0].replace(",", "."))
         for mark in wanted:
-            if mark in line:
+            if mark.search(line):
                 seen.setdefault(mark, moment)
     return {
         stage: (seen[end] - seen[begin]).total_seconds()

@@ -144,6 +144,18 @@ def test_the_log_of_a_container_tells_its_own_stages():
     assert stages_in(LOG) == pytest.approx({"engine_start": 29.987, "warm_up": 28.5})
 
 
+def test_a_log_that_breaks_off_tells_only_what_it_has():
+    assert stages_in(LOG[:4]) == pytest.approx({"engine_start": 29.987})
+    assert stages_in([]) == {}
+
+
+def test_times_are_read_as_cloudwatch_writes_them_and_replicas_may_be_many():
+    line = "Adding 2 replicas to Deployment(name='Kokoro', app='kokoro')."
+    assert stages_in(["2026-11-30T00:45:31.390000+00:00 s INFO", f"2026-11-30T00:45:33.890000+00:00 s {line}"]) == {
+        "engine_start": 2.5
+    }
+
+
 def test_what_is_given_wins_over_the_log():
     given_s = {"provisioning": 150.0, "image_pull": 120.0, "weights": 15.0, "warm_up": 9.0}
     stages_s = stages_of(LOG, given_s)
