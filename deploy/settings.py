@@ -104,7 +104,7 @@ class Timeouts(_Section):
 
     model_download_s: Timeout = 900
     startup_s: Timeout = 900
-    canary_s: Wait = 300
+    canary_s: Annotated[int, Field(ge=1, le=3600)] = 300
     termination_s: Wait = 300
     update_s: Annotated[int, Field(ge=600, le=28800)] = 3600
 

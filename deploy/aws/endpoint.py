@@ -64,6 +64,7 @@ def look_at_endpoint_config(aws: Aws, config: EndpointConfig) -> Found:
 
 
 def put_endpoint_config(aws: Aws, config: EndpointConfig) -> None:
+    machine = {"inference_ami_version": config.ami} if config.ami else {}
     variant = shapes.ProductionVariant(
         variant_name=VARIANT,
         model_name=config.model,
@@ -73,7 +74,7 @@ def put_endpoint_config(aws: Aws, config: EndpointConfig) -> None:
         model_data_download_timeout_in_seconds=config.model_download_s,
         container_startup_health_check_timeout_in_seconds=config.startup_s,
         routing_config=shapes.ProductionVariantRoutingConfig(routing_strategy=config.routing),
-        inference_ami_version=config.ami or Unassigned(),
+        **machine,
     )
     sdk.EndpointConfig.create(
         endpoint_config_name=config.name,
@@ -201,15 +202,18 @@ def _deployment_config(guardrails: Guardrails, instances: int) -> Any:
             canary_size=shapes.CapacitySize(type="INSTANCE_COUNT", value=1),
         )
     else:
-        traffic = shapes.TrafficRoutingConfig(type="ALL_AT_ONCE", wait_interval_in_seconds=0)
+        traffic = shapes.TrafficRoutingConfig(
+            type="ALL_AT_ONCE", wait_interval_in_seconds=guardrails.canary_s
+        )  # required, and the SDK drops a zero
     alarms = [shapes.Alarm(alarm_name=name) for name in guardrails.alarms]
+    rollback = {"auto_rollback_configuration": shapes.AutoRollbackConfig(alarms=alarms)} if alarms else {}
     return shapes.DeploymentConfig(
         blue_green_update_policy=shapes.BlueGreenUpdatePolicy(
             traffic_routing_configuration=traffic,
             termination_wait_in_seconds=guardrails.termination_s,
             maximum_execution_timeout_in_seconds=guardrails.update_s,
         ),
-        auto_rollback_configuration=shapes.AutoRollbackConfig(alarms=alarms) if alarms else Unassigned(),
+        **rollback,
     )
 
 

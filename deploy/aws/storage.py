@@ -98,8 +98,12 @@ def put_files(aws: Aws, files: Files) -> None:
         print(f"    {files.name}{file.name} ({file.size_bytes:,} bytes)", file=sys.stderr, flush=True)
         with open(file.path, "rb") as body:
             s3.put_object(
-                Bucket=files.bucket, Key=files.prefix + file.name, Body=body, ChecksumSHA256=_base64(file.sha256)
-            )  # S3 refuses a body with another hash
+                Bucket=files.bucket,
+                Key=files.prefix + file.name,
+                Body=body,
+                ChecksumAlgorithm="SHA256",
+                ChecksumSHA256=_base64(file.sha256),  # S3 refuses a body with another one
+            )
     _delete(aws, files.bucket, _strangers(files, there))
 
 

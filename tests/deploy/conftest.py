@@ -1,5 +1,6 @@
 """One corrected moto for the session, an empty account for each test, and the tool run as its user runs it."""
 
+import functools
 import json
 import os
 import socket
@@ -17,6 +18,7 @@ import pytest
 from tests.deploy.fake_aws import AwsScript
 
 REGION = "us-east-1"
+FOREIGN_IMAGE = "210987654321.dkr.ecr.us-east-1.amazonaws.com/speech:v1"
 
 
 @pytest.fixture(scope="session")
@@ -40,6 +42,17 @@ def aws_server() -> Iterator[str]:
     finally:
         process.terminate()
         process.wait(10)
+
+
+@functools.cache
+def _lasting_session(**arguments: Any) -> Any:
+    """One session, and one client a service, for all runs: to make them anew is half the time of a run."""
+    from boto3.session import Session
+
+    class LastingSession(Session):  # type: ignore[misc]
+        client = functools.cache(Session.client)
+
+    return LastingSession(**arguments)
 
 
 @pytest.fixture
@@ -68,10 +81,7 @@ def aws(aws_server: str, monkeypatch: pytest.MonkeyPatch) -> AwsScript:
 @pytest.fixture
 def client(aws: AwsScript) -> Callable[[str], Any]:
     """boto3 clients of the account, to look at it or to play somebody else in it."""
-    import boto3
-
-    session = boto3.Session(region_name=REGION)
-    return lambda service: session.client(service)
+    return lambda service: _lasting_session(region_name=REGION, profile_name=None).client(service)
 
 
 @pytest.fixture(scope="session")
@@ -81,6 +91,18 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "voices").mkdir()
     for name in ("config.json", "kokoro-v1_0.pth", "voices/af_heart.pt"):
         (folder / name).write_bytes(name.encode())
+    return folder
+
+
+@pytest.fixture(scope="session")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sources that no one else works on."""
+    folder = tmp_path_factory.mktemp("checkout")
+    (folder / "app").mkdir()
+    (folder / "app" / "main.py").write_text("print('speaks')")
+    (folder / "Dockerfile").write_text(
+        "FROM scratch AS base\nFROM base\nCOPY --from=base /x /x\nCOPY app \\\n  /opt/app\n"
+    )
     return folder
 
 
@@ -101,14 +123,25 @@ Tool = Callable[..., Outcome]
 
 
 @pytest.fixture
-def tool(aws: AwsScript, weights: Path, capfd: pytest.CaptureFixture[str]) -> Tool:
-    """deploy/sagemaker.py in this process: real settings, real SDKs, no pauses; built by CodeBuild."""
+def tool(
+    aws: AwsScript, weights: Path, checkout: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Tool:
+    """deploy/sagemaker.py in this process: real settings, real SDKs, no pauses.
+
+    The image is another account's, so nothing is built; `--set image.uri=null` has CodeBuild build a small checkout.
+    """
+    from deploy import sources
+    from deploy.aws import session
     from deploy.sagemaker import main
 
-    def run(command: str, *arguments: str) -> Outcome:
+    monkeypatch.setattr(session.boto3, "Session", _lasting_session)
+    monkeypatch.setattr(sources, "image_sources", functools.partial(sources.image_sources, checkout))
+
+    def run(command: str, *arguments: str, pause: Callable[[float], None] = lambda _: None) -> Outcome:
         capfd.readouterr()
-        settings = ["--region", REGION, "--set", f"weights={weights}", "--set", "image.builder=codebuild"]
-        status = main([command, *settings, *arguments], pause=lambda _: None)
+        settings = [f"weights={weights}", f"image.uri={FOREIGN_IMAGE}", "image.builder=codebuild"]
+        options = [option for setting in settings for option in ("--set", setting)]
+        status = main([command, "--region", REGION, *options, *arguments], pause=pause)
         return Outcome(status, *capfd.readouterr())
 
     return run

@@ -28,7 +28,9 @@ class Script:
     """What the account does next. Each field may be set over HTTP; a reset brings the defaults back."""
 
     denied: list[str] = field(default_factory=list)  # IAM actions
-    lose_next_answer: bool = False  # of the next change that was not lost before: it happens, and the caller hears 500
+    lose_next_answer: bool = (
+        False  # of the next change of a kind that was not lost before: it happens, the caller hears 500
+    )
     looks: int = 1  # describes until something is ready
     creation_fails: str | None = None  # reason
     update_rolls_back: str | None = None  # reason
@@ -88,10 +90,10 @@ class Gate:
             if action in SCRIPT.denied:
                 text = f"User: {CALLER} is not authorized to perform: {action} on resource: arn:aws:fake:::thing"
                 return request.refused(start_response, "AccessDenied", text, 403)
-        key = hashlib.sha256(f"{request.actions}{path}{environ['QUERY_STRING']}".encode() + body).hexdigest()
-        if SCRIPT.lose_next_answer and request.changes and key not in LOST:
+        action = request.actions[0]
+        if SCRIPT.lose_next_answer and request.changes and action not in LOST:
             SCRIPT.lose_next_answer = False
-            LOST.add(key)
+            LOST.add(action)
             for _ in self._app(environ, lambda *_: None):
                 pass
             return request.refused(start_response, "InternalFailure", "the answer was lost", 500)
@@ -126,7 +128,9 @@ _S3_ACTIONS = {  # method, whether a key is named, sub-resource
     ("PUT", True, ""): "PutObject",
     ("HEAD", True, ""): "GetObject",
     ("GET", True, ""): "GetObject",
+    ("GET", False, ""): "ListAllMyBuckets",
 }
+_S3_SUB_RESOURCES = {sub_resource for _, _, sub_resource in _S3_ACTIONS if sub_resource}
 _PASSES_A_ROLE = {"sagemaker:CreateModel", "codebuild:CreateProject"}
 _CHANGES = re.compile(r":(?!(Get|List|Describe|Batch|Head|InvokeE))")
 
@@ -148,8 +152,9 @@ class _Request:
             return path.rpartition("/")[2]
         if self._service == "s3":
             _, _, key = path.strip("/").partition("/")
-            sub_resource = self._environ["QUERY_STRING"].partition("=")[0].partition("&")[0]
-            return _S3_ACTIONS[self._environ["REQUEST_METHOD"], bool(key), sub_resource]
+            query = set(parse_qs(self._environ["QUERY_STRING"], keep_blank_values=True))
+            (sub_resource,) = query & _S3_SUB_RESOURCES or {""}
+            return _S3_ACTIONS.get((self._environ["REQUEST_METHOD"], bool(key), sub_resource), "Other")
         named = parse_qs(body.decode(errors="replace")).get("Action")
         return named[0] if named else f"{self._environ['REQUEST_METHOD']} {path}"
 
@@ -280,7 +285,7 @@ def _patch_sagemaker() -> None:
     def describe_endpoint(self: Any, endpoint_name: str) -> dict[str, Any]:
         advance(self, endpoint_name)
         answer = dict(describe(self, endpoint_name))
-        for hidden in ("Left", "PreviousConfig", "DeploymentConfig"):
+        for hidden in ("Left", "PreviousConfig"):
             answer.pop(hidden, None)
         if answer["EndpointStatus"] == "Creating":
             answer.pop("ProductionVariants")
@@ -310,7 +315,7 @@ def _patch_sagemaker() -> None:
         if not self._get_param("RetainAllVariantProperties"):
             endpoint.production_variants = endpoint._process_production_variants(variants)
         endpoint.previous_config, endpoint.endpoint_config_name = endpoint.endpoint_config_name, config
-        endpoint.deployment_config = self._get_param("DeploymentConfig")
+        endpoint.last_deployment_config = self._get_param("DeploymentConfig")
         endpoint.endpoint_status, endpoint.left = "Updating", SCRIPT.looks
         return ActionResult({"EndpointArn": endpoint.arn})
 
@@ -445,10 +450,14 @@ def _patch_agentcore() -> None:
 
 def serve(port: int) -> None:
     from moto.server import DomainDispatcherApplication, create_backend_app
-    from werkzeug.serving import run_simple
+    from werkzeug.serving import WSGIRequestHandler, run_simple
+
+    class KeepsConnections(WSGIRequestHandler):
+        protocol_version = "HTTP/1.1"
 
     patch()
-    run_simple("127.0.0.1", port, Gate(DomainDispatcherApplication(create_backend_app)), threaded=True)
+    app = Gate(DomainDispatcherApplication(create_backend_app))
+    run_simple("127.0.0.1", port, app, threaded=True, request_handler=KeepsConnections)
 
 
 if __name__ == "__main__":
