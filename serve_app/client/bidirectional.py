@@ -39,7 +39,7 @@ from awscrt.io import (
 )
 from botocore import UNSIGNED
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError
+from botocore.exceptions import BotoCoreError, ClientError
 from smithy_core.exceptions import CallError, SmithyError
 from smithy_http import tuples_to_fields
 from smithy_http.aio.crt import AWSCRTHTTPResponse
@@ -55,6 +55,7 @@ PORT = 8443
 
 CREDENTIALS_TIMEOUT_S = 10.0
 OPEN_TIMEOUT_S = 20.0
+HEAD_TIMEOUT_S = 0.5
 SEND_TIMEOUT_S = 10.0
 CLOSE_TIMEOUT_S = 1.0
 """Whoever closes a session has heard what they wanted; the service's goodbye is not worth a wait."""
@@ -89,7 +90,7 @@ class BidirectionalClient:
                 the system's, or against those that the environment names in SSL_CERT_FILE or SSL_CERT_DIR now.
             boto_session: where credentials come from, anew for each connection; by default, from the environment.
 
-        Raises ValueError: no region, or an address that is none.
+        Raises ValueError: no region, or an address that is none. BotoCoreError, such as for a profile that is none.
         """
         self._boto_session = boto_session or boto3.Session(region_name=region)
         self._endpoint, self._target_variant = endpoint, target_variant
@@ -102,7 +103,7 @@ class BidirectionalClient:
         self._bootstrap = ClientBootstrap(loop, DefaultHostResolver(loop))
         self._tls = ClientTlsContext(TlsContextOptions())
         self._credentials_lock = Lock()  # boto3 sessions are not made for several threads
-        self._closing = _Background()
+        self._background = _Background()
 
     @asynccontextmanager
     async def session(self, **options: Unpack[Options]) -> AsyncIterator[Session]:
@@ -111,7 +112,7 @@ class BidirectionalClient:
         try:
             yield Session(parts, options)
         finally:
-            await self._closing.wait_for(parts.close())
+            await self._background.wait_for(parts.close())
 
     def synthesize(self, text: Text, **options: Unpack[Options]) -> AsyncGenerator[Chunk, None]:
         """See `SpeechClient.synthesize`. A text in pieces is spoken while it is being written."""
@@ -119,17 +120,18 @@ class BidirectionalClient:
 
     async def aclose(self) -> None:
         """Wait for connections that are still being closed."""
-        await self._closing.finish()
+        await self._background.finish()
 
     async def _connect(self) -> "_Parts":
         credentials = await self._credentials()
         try:
             async with asyncio.timeout(OPEN_TIMEOUT_S):
-                transport = _Transport(await self._dial(), self._closing)
+                transport = _Transport(await self._dial(), self._background)
+                invoking = self._background.start(self._invoke(transport, credentials))
                 try:
-                    return await self._invoke(transport, credentials)
+                    return await asyncio.shield(invoking)  # cancelled inside, the SDK would leave failing tasks behind
                 except BaseException:
-                    await self._closing.wait_for(transport.close())
+                    await self._background.wait_for(transport.close())
                     raise
         except TimeoutError as exc:
             raise Unreachable(f"SageMaker at {self._host} does not answer") from exc
@@ -147,7 +149,7 @@ class BidirectionalClient:
         socket.keep_alive_timeout_secs = KEEP_ALIVE_IDLE_S
         socket.keep_alive_interval_secs = KEEP_ALIVE_INTERVAL_S
         socket.keep_alive_max_probes = KEEP_ALIVE_PROBES
-        dialling = self._closing.start(
+        dialling = self._background.start(
             AIOHttp2ClientConnection.new(self._host, self._port, self._bootstrap, socket, tls)
         )
         try:
@@ -160,7 +162,7 @@ class BidirectionalClient:
 
     def _hang_up(self, dialled: "asyncio.Task[Any]") -> None:
         if not dialled.cancelled() and dialled.exception() is None:
-            self._closing.start(dialled.result().close())
+            self._background.start(dialled.result().close())
 
     async def _invoke(self, transport: "_Transport", credentials: dict[str, str | None]) -> "_Parts":
         config = await AsyncSageMakerRuntimeHTTP2Config.resolve(
@@ -172,7 +174,7 @@ class BidirectionalClient:
             )
         )
         _, receiver = await stream.await_output()
-        return _Parts(transport, stream.input_stream, receiver, self._closing)
+        return _Parts(transport, stream.input_stream, receiver, self._background)
 
     async def _credentials(self) -> dict[str, str | None]:
         """As the SDK's settings. Raises NoCredentials; without any, the SDK's call would never return."""
@@ -187,8 +189,8 @@ class BidirectionalClient:
                 found = await asyncio.to_thread(look)
         except TimeoutError as exc:
             raise NoCredentials(f"no AWS credentials came within {CREDENTIALS_TIMEOUT_S:g} s") from exc
-        except BotoCoreError as exc:
-            raise NoCredentials(f"the AWS credentials cannot be had: {exc}") from exc
+        except (BotoCoreError, ClientError) as exc:  # whose text may be that of any program
+            raise NoCredentials(f"the AWS credentials cannot be had ({type(exc).__name__})") from exc
         if not found:
             raise NoCredentials("there are no AWS credentials: set AWS_PROFILE, run `aws configure`, or give a role")
         return {
@@ -247,7 +249,8 @@ class _Transport:
     def __init__(self, connection: Any, background: _Background) -> None:
         self._connection, self._background = connection, background
         self._body: Any = None
-        self._tasks: list[asyncio.Task[Any]] = []
+        self._ended: asyncio.Task[Any] | None = None
+        self._head: asyncio.Task[Any] | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "_Transport":
         return self  # the SDK copies its settings, and this is in there
@@ -262,14 +265,13 @@ class _Transport:
         stream = self._connection.request(HttpRequest(request.method, path, HttpHeaders(headers)), request.body)
         # Writes on behind an answer that has ended; the SDK keeps that task to itself, and it fails for no harm.
         stream._writer.add_done_callback(_retrieve)
-        ended = asyncio.create_task(stream.wait_for_completion())
-        ended.add_done_callback(_retrieve)
-        head = asyncio.create_task(_head(stream))
-        self._tasks = [ended, head]
-        await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
-        if not head.done():  # nor will it ever be
+        self._ended = self._background.start(stream.wait_for_completion())
+        self._head = asyncio.create_task(_head(stream))
+        await asyncio.wait({self._ended, self._head}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({self._head}, timeout=HEAD_TIMEOUT_S)  # a short answer may have ended before it was noticed
+        if not self._head.done():
             raise ConnectionResetError("SageMaker hung up before it answered")
-        status, fields = head.result()
+        status, fields = self._head.result()
         return AWSCRTHTTPResponse(status=status, fields=tuples_to_fields(fields), stream=stream)
 
     async def stop_sending(self) -> None:
@@ -281,9 +283,9 @@ class _Transport:
         """Close the connection."""
         await self.stop_sending()
         closing = self._background.start(self._connection.close())
-        await asyncio.wait({closing, *self._tasks[:1]}, timeout=CLOSE_TIMEOUT_S)
-        for task in self._tasks:
-            task.cancel()
+        await asyncio.wait({closing} if self._ended is None else {closing, self._ended}, timeout=CLOSE_TIMEOUT_S)
+        if self._head is not None:
+            self._head.cancel()  # not before: the CRT's thread complains when it has something for a cancelled wait
 
 
 async def _head(stream: Any) -> tuple[int, list[tuple[str, str]]]:
