@@ -53,7 +53,7 @@ SENTENCES = {  # bytes of PCM that the 8-bit weights of the package registries g
     "This is a post deployment check.": 105_600,
     "It has three sentences.": 98_400,
 }
-LONG = "This sentence is being spoken while the order to stop arrives. " * 4
+LONG = "The order to stop comes in this sentence. This is the end of the message."
 
 
 class Broken(Exception):
@@ -409,7 +409,10 @@ def promise_stop_while_speaking(served: Container) -> str:
         served.terminate()
         served.await_line("draining:")
         refused = refused_status()
-        heard(socket)
+        try:
+            heard(socket)
+        except ConnectionClosed as exc:
+            raise Broken(f"cut in the middle: {exc}\n{served.tail(20)}") from exc
         complete_s = time.monotonic() - stopped_s
         with contextlib.suppress(ConnectionClosed):
             socket.recv(timeout=10)
@@ -434,7 +437,7 @@ def refused_status() -> int | None:
 
 
 def promise_stop_starting(served: Container) -> str:
-    served.await_line("Starting proxy")
+    served.await_line("Started a local Ray instance")
     return promise_stop_idle(served)
 
 
@@ -542,6 +545,7 @@ def main() -> int:
         sys.exit("it makes root filesystems and namespaces: run it as root")
     if missing := [tool for tool in ("buildah", "debootstrap", "unshare", "ip") if shutil.which(tool) is None]:
         sys.exit(f"not installed: {', '.join(missing)}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # so that the container goes with this process
     report = Report()
     check_server(report)
     check_agent(report)

@@ -39,6 +39,9 @@ MIN_MEMORY_BYTES = 3 << 30
 DRAIN_WITHIN_S = 20.0
 """For the messages in hand when SIGTERM comes. SageMaker sends SIGKILL 30 s after it."""
 
+LAST_BYTES_S = 0.5
+"""What the replicas have sent is on its way through the proxy, which Serve stops first and at once."""
+
 EXIT_WITHIN_S = 28.0
 """From SIGTERM to the end, whatever hangs."""
 
@@ -144,6 +147,7 @@ class RayServe:
     def __init__(self, config: dict[str, Any]) -> None:
         self._config = config
         self._gateway: serve.handle.DeploymentHandle | None = None
+        self._loop = asyncio.Runner()  # one for drain and stop: in the throughput mode a handle lives in its loop
 
     def start(self, on_signals_taken: Callable[[], None]) -> None:
         (application,) = self._config["applications"]
@@ -173,18 +177,18 @@ class RayServe:
 
     def drain(self, within_s: float) -> None:
         try:
-            asyncio.run(self._drain(within_s))
+            self._loop.run(self._drain(within_s))
         except Exception as exc:  # a replica that is too slow, or gone: the process ends all the same
             log.warning("not all that was in hand could finish: %s %s", type(exc).__name__, exc)
 
     async def _drain(self, within_s: float) -> None:
         assert self._gateway is not None
-        # Awaited: in the throughput mode a handle works in a running event loop only.
         await self._gateway.broadcast("drain").results_async(timeout_s=within_s)
+        await asyncio.sleep(LAST_BYTES_S)
 
     def stop(self) -> None:
         if self._gateway is not None:
-            serve.shutdown()  # replicas before the proxy: the last frames leave through it
+            self._loop.run(serve.shutdown_async())
         ray.shutdown()
 
 
