@@ -2,8 +2,8 @@
 
 Scaling follows the values as `deploy/sagemaker.py` sets them up. Out: the mean concurrency of an instance is read every
 10 s; three readings above the target, nothing on its way and the cooldown over, and so many instances are asked for
-that the mean is at the target; they carry sessions `t_total_s` later. In: below `step_in.below_concurrency` for
-`step_in.periods` minutes, `step_in.remove_instances` get no more sessions and end with their last one.
+that the mean is at the target; they carry sessions `t_total_s` later. In: for `step_in.periods` minutes no instance had
+`step_in.below_concurrency` sessions, and `step_in.remove_instances` get no more and end with their last one.
 A session goes to the instance with the fewest open ones (LEAST_OUTSTANDING_REQUESTS).
 """
 
@@ -27,7 +27,7 @@ class Outcome:
         sessions: that arrived, refused ones included.
         late: began on an instance that already had q_max open ones, so that the promise does not hold for them.
         refused: found every instance full.
-        most_instances: carried sessions at the same time.
+        most_instances, left_instances: carried sessions at the same time, and at the end.
         instance_hours: paid for, from the surge's beginning to the end of the simulated time.
     """
 
@@ -35,6 +35,7 @@ class Outcome:
     late: int
     refused: int
     most_instances: int
+    left_instances: int
     instance_hours: float
 
 
@@ -44,6 +45,19 @@ class _Fleet:
 
     serving: dict[int, int] = field(default_factory=dict)
     made: int = 0
+    fullest: int = 0  # had so many since the last reading
+
+    def begin(self) -> int:
+        """A session goes to the freest instance; returns which."""
+        name = self.freest()
+        self.serving[name] += 1
+        self.fullest = max(self.fullest, self.serving[name])
+        return name
+
+    def read(self) -> int:
+        """The most sessions that an instance had since the last time."""
+        fullest, self.fullest = self.fullest, max(self.serving.values())
+        return fullest
 
     def add(self, count: int) -> None:
         for _ in range(count):
@@ -70,11 +84,11 @@ class _Scaling:
         self._above = self._below = 0
         self._out_until_s = self._in_until_s = 0.0
 
-    def decide(self, now_s: float, open_sessions: int, running: int) -> int:
+    def decide(self, now_s: float, open_sessions: int, fullest: int, running: int) -> int:
         """Instances to add, or to remove if negative. Not asked while instances are on their way."""
-        values, mean = self._values, open_sessions / running
-        self._above = self._above + 1 if mean > values.target_concurrency else 0
-        self._below = self._below + 1 if mean < values.step_in.below_concurrency else 0
+        values = self._values
+        self._above = self._above + 1 if open_sessions / running > values.target_concurrency else 0
+        self._below = self._below + 1 if fullest < values.step_in.below_concurrency else 0
         if self._above >= READINGS_OUT and now_s >= self._out_until_s:
             wanted = min(values.max_instances, math.ceil(open_sessions / values.target_concurrency))
             self._out_until_s = now_s + values.scale_out_cooldown_s
@@ -100,9 +114,7 @@ def simulate(
     ready: list[float] = []  # when each instance on its way carries sessions
 
     def begin(now_s: float) -> None:
-        name = fleet.freest()
-        fleet.serving[name] += 1
-        heapq.heappush(endings, (now_s + rng.expovariate(1 / traffic.session_s), name))
+        heapq.heappush(endings, (now_s + rng.expovariate(1 / traffic.session_s), fleet.begin()))
 
     for _ in range(_poisson(level, rng)):
         begin(0.0)
@@ -122,7 +134,7 @@ def simulate(
         if now_s == tick_s:
             paid_s += PERIOD_S * (len(fleet.serving) + len(ready))
             if not ready:
-                change = scaling.decide(now_s, sum(fleet.serving.values()), len(fleet.serving))
+                change = scaling.decide(now_s, sum(fleet.serving.values()), fleet.read(), len(fleet.serving))
                 fleet.remove(max(0, -change))
                 for _ in range(change):
                     heapq.heappush(ready, now_s + t_total_s)
@@ -137,7 +149,7 @@ def simulate(
                 late += found >= values.q_max
                 begin(now_s)
         arrival_s = now_s + rng.expovariate(most_rate)
-    return Outcome(sessions, late, refused, most, paid_s / 3600)
+    return Outcome(sessions, late, refused, most, len(fleet.serving), paid_s / 3600)
 
 
 def _surging(traffic: Traffic, lasts_s: float, now_s: float) -> float:

@@ -65,11 +65,22 @@ def instances_at(level: float, values: Autoscaling) -> int:
     return min(values.max_instances, max(values.min_instances, math.ceil(level / values.target_concurrency)))
 
 
+def kept_at(level: float, values: Autoscaling) -> int:
+    """Where giving back stops at a level that was higher before.
+
+    The most sessions that any instance had within minutes decide on it, not the mean: more are kept than scaling out
+    would have made.
+    """
+    allowed = math.ceil(values.step_in.below_concurrency) - 1  # sessions on the fullest instance while one may go
+    held = math.ceil(busy(level) / allowed) if allowed else values.max_instances
+    return min(values.max_instances, max(held, instances_at(level, values)))
+
+
 def plan(traffic: Traffic, q_max: int, t_total_s: float) -> Autoscaling:
     """Scaling values with which at every level, in a surge too, enough instances run for what comes until more do.
 
-    Of all pairs of target and minimum for which that is so, the one with the fewest instances at trough and peak
-    together; of those, the highest target.
+    Of all pairs of target and minimum for which that is so, the one with the fewest instances at peak and, afterwards,
+    at the trough together; of those, the highest target.
 
     Raises:
         TrafficError: one instance's start takes longer than a cooldown can be (an hour).
@@ -78,31 +89,33 @@ def plan(traffic: Traffic, q_max: int, t_total_s: float) -> Autoscaling:
         raise TrafficError("an instance that takes over an hour to start cannot follow traffic; run a fixed number")
     levels = _levels(traffic)
     needed = [math.ceil(busy(level + traffic.unseen(level, t_total_s)) / q_max) for level in levels]
-    peak = levels.index(traffic.peak)
-    best: tuple[int, float, int] | None = None
+    best, fewest = None, math.inf
     for target in (tenths / 10 for tenths in range(10 * q_max, 0, -1)):
-        settled = [min(needed[-1], math.ceil(level / target)) for level in levels]
-        lacking = (need for need, have in zip(needed, settled, strict=True) if have < need)
-        minimum = max(1, max(lacking, default=0))
-        cost = max(minimum, settled[0]) + max(minimum, settled[peak])
-        if best is None or cost < best[0]:
-            best = (cost, target, minimum)
+        settled = (min(needed[-1], math.ceil(level / target)) for level in levels)
+        minimum = max((need for need, have in zip(needed, settled, strict=True) if have < need), default=1)
+        values = Autoscaling(
+            q_max=q_max,
+            target_concurrency=target,
+            min_instances=minimum,
+            max_instances=needed[-1],
+            scale_out_cooldown_s=_round_up(t_total_s, 10),  # before that, the metric cannot tell what was added
+            scale_in_cooldown_s=min(3600, max(300, _round_up(t_total_s, 60))),
+            step_in=StepIn(
+                below_concurrency=_below(target, minimum),
+                periods=max(10, math.ceil(t_total_s / 60)),  # one given back in vain takes a start to come again
+            ),
+        )
+        running = kept_at(traffic.trough, values) + instances_at(traffic.peak, values)
+        if running < fewest:
+            best, fewest = values, running
     assert best is not None, "q_max is at least 1"
-    _, target, minimum = best
-    removed = max(1, minimum // 2)
-    return Autoscaling(
-        q_max=q_max,
-        target_concurrency=target,
-        min_instances=minimum,
-        max_instances=max(1, needed[-1]),
-        scale_out_cooldown_s=_round_up(t_total_s, 10),  # before that, the metric cannot tell what was added
-        scale_in_cooldown_s=min(3600, max(300, _round_up(t_total_s, 60))),
-        step_in=StepIn(
-            below_concurrency=round(SPARE_IN * target * minimum / (minimum + removed), 2),
-            periods=max(10, math.ceil(t_total_s / 60)),  # one given back in vain takes a start to come again
-            remove_instances=removed,
-        ),
-    )
+    return best
+
+
+def _below(target: float, minimum: int) -> float:
+    """Sessions on the fullest instance below which one of `minimum` + 1 may go, as the others then have the target."""
+    carried = SPARE_IN * target * minimum
+    return min(math.floor(99 * target) / 100, round(busy(carried) / (minimum + 1), 2))
 
 
 def _levels(traffic: Traffic) -> list[float]:
