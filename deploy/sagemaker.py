@@ -56,6 +56,11 @@ def main(arguments: Sequence[str] | None = None, pause: Callable[[float], None] 
     except DeployError as exc:
         print(f"{exc}.", file=sys.stderr)
         return 1
+    except ModuleNotFoundError as exc:
+        if (exc.name or "").partition(".")[0] not in {"boto3", "botocore", "sagemaker"}:
+            raise
+        print(f"{exc.name} is not installed: `uv sync --extra deploy`.", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from what is there.", file=sys.stderr)
         return 130
@@ -94,9 +99,12 @@ def _deploy_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _deploy(options: argparse.Namespace) -> int:
-    from deploy import lifecycle
+    def deploy(aws: "Aws", plan: "Plan", steps: "list[Step]") -> None:
+        from deploy import lifecycle
 
-    return _change(options, lifecycle.deploy)
+        lifecycle.deploy(aws, plan, steps)
+
+    return _change(options, deploy)
 
 
 def _update_arguments(parser: argparse.ArgumentParser) -> None:
@@ -107,20 +115,20 @@ def _update_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _update(options: argparse.Namespace) -> int:
-    from deploy import lifecycle
-
     def update(aws: "Aws", plan: "Plan", steps: "list[Step]") -> None:
+        from deploy import lifecycle
+
         lifecycle.update(aws, plan, steps, options.ignore_alarms)
 
     return _change(options, update)
 
 
 def _change(options: argparse.Namespace, change: "Callable[[Aws, Plan, list[Step]], None]") -> int:
-    from deploy import lifecycle
-
     settings = settings_from(options)
     aws = session_for(settings, options.pause)
     plan = _planned(settings, aws)
+    from deploy import lifecycle  # seconds, for the SDK: only after what can be refused without it
+
     lifecycle.say(f"{settings.name} in {settings.region}, account {aws.account}: {plan.cost}")
     if not options.dry_run:
         lifecycle.settle(aws, plan.names)
@@ -141,11 +149,11 @@ def _status_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _status(options: argparse.Namespace) -> int:
     """1 where nothing serves."""
+    settings = settings_from(options)
+    aws = session_for(settings)
     from deploy import lifecycle
     from deploy.plan import names_of
 
-    settings = settings_from(options)
-    aws = session_for(settings)
     status = lifecycle.status(aws, names_of(settings, aws.account, aws.partition))
     _print_status(status, options.json)
     return 0 if status["endpoint"] == "InService" else 1
@@ -160,11 +168,11 @@ def _destroy_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _destroy(options: argparse.Namespace) -> int:
+    settings = settings_from(options)
+    aws = session_for(settings, options.pause)
     from deploy import lifecycle
     from deploy.plan import names_of
 
-    settings = settings_from(options)
-    aws = session_for(settings, options.pause)
     names = names_of(settings, aws.account, aws.partition)
     there = lifecycle.inventory(aws, names, options.keep_weights)
     if not there:
