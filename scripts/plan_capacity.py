@@ -155,8 +155,8 @@ def plot(curves: Mapping[str, ServiceCurve], fleets: Mapping[str, Autoscaling], 
     for name, values in fleets.items():
         fleet.step(levels, [instances_at(level, values) for level in levels], where="post", label=name)
     fleet.set(xlabel="sessions at the same time", ylabel="instances running", ylim=(0, None))
-    for axes in (wait, fleet):
-        axes.legend()
+    wait.legend()
+    fleet.legend(loc="lower right")
     figure.savefig(file, dpi=120)
 
 
