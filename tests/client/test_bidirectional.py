@@ -177,6 +177,7 @@ def test_a_message_in_several_parts_is_one_message() -> None:
     async def scenario() -> bytes:
         async def reply(stream: Stream) -> None:
             await stream.respond(200, [EVENT_STREAM])
+            await anext(stream.chunks())
             await stream.send(aws_part(json.dumps(START | {"request_id": "r"}).encode()))
             for data, state in ((PCM[:3], "PARTIAL"), (PCM[3:9], "COMPLETE"), (complete[:9], "PARTIAL")):
                 await stream.send(partial_part(data, state))
