@@ -23,7 +23,7 @@ def test_help_needs_no_sdk_from_any_folder(tmp_path, folder):
     cwd = LAUNCHER.parent if folder == "deploy" else tmp_path
     done = launched("--help", cwd=cwd, env={"PYTHONPATH": str(tmp_path)})
     assert (done.returncode, done.stderr) == (0, "")
-    for command in ("plan", "deploy", "status", "update", "destroy"):
+    for command in ("plan", "deploy", "status", "check", "update", "destroy"):
         assert command in done.stdout
 
 

@@ -1,6 +1,9 @@
 """The life of a deployment against an account on loopback, through the real SDKs."""
 
 import json
+import os
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -252,6 +255,40 @@ def test_an_endpoint_that_takes_for_ever_ends_in_a_sentence(tool, aws):
     session.client("sagemaker").delete_endpoint(EndpointName="kokoro")
     with pytest.raises(EndpointFailed, match="kokoro is Deleting for more than 1 minutes"):
         settle(session, "kokoro", patience_s=60)
+
+
+def test_docker_builds_here_where_an_engine_is(tool, aws, tmp_path, monkeypatch):
+    docker, log = tmp_path / "docker", tmp_path / "log"
+    docker.write_text(DOCKER.format(python=sys.executable, log=log))
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
+    outcome = tool("deploy", "--json", *BUILD, "--set", "image.builder=auto")
+    assert outcome.status == 0, outcome.stderr
+    assert outcome.json["image"].startswith("123456789012.dkr.ecr.us-east-1.amazonaws.com/kokoro:")
+    assert [line.split()[0] for line in log.read_text().splitlines()] == ["version", "login", "build", "push"]
+    assert "--platform linux/amd64 --provenance=false" in log.read_text()
+    assert not any(action.startswith("codebuild:") for action in aws.actions())
+
+
+DOCKER = """\
+#!{python}
+import pathlib, sys
+with open("{log}", "a") as lines:
+    print(*sys.argv[1:], file=lines)
+match sys.argv[1]:
+    case "login":
+        assert sys.stdin.read(), "no password"
+    case "build":
+        assert pathlib.Path("app/main.py").is_file() and pathlib.Path("Dockerfile").is_file()
+    case "push":
+        import boto3
+        from tests.deploy.fake_aws import manifest_of
+        repository, _, tag = sys.argv[2].partition("/")[2].partition(":")
+        ecr = boto3.client("ecr", "us-east-1")
+        ecr.put_image(repositoryName=repository, imageManifest=manifest_of(tag), imageTag=tag)
+print("noise")
+"""
 
 
 def test_a_build_that_fails_names_its_log(tool, aws):

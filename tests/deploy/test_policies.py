@@ -1,5 +1,8 @@
 """IAM documents: nothing is allowed that is not named."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from deploy.names import Names
@@ -37,8 +40,6 @@ def test_no_action_is_a_wildcard_and_no_resource_where_a_name_is_known(statement
 
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
 def test_a_policy_stays_below_the_size_that_iam_takes(policy):
-    import json
-
     assert len(json.dumps(policy, separators=(",", ":"))) < 6144  # a managed policy; an inline one takes 10 240
 
 
@@ -72,3 +73,9 @@ def test_only_the_service_may_assume_the_role():
 )
 def test_an_ecr_image_has_an_account_and_a_tag_or_digest(uri, known):
     assert is_ecr_image(uri) is known
+
+
+def test_the_page_prints_the_deployers_policy():
+    page = (Path(__file__).resolve().parents[2] / "docs" / "deploy.md").read_text()
+    printed = page.partition("```json\n")[2].partition("```")[0]
+    assert json.loads(printed) == POLICIES["deployer"]
