@@ -167,7 +167,7 @@ async def _ladder(options: argparse.Namespace, server: Server, route: str, load:
         return summary(of_rung) if clock_s() < load.ends_at_s else None
 
     climbed = await climb(
-        measure, options.promise_s, options.most, lambda one: report.tell(f"{one.rung} of {one.summary.answers}")
+        measure, options.promise_s, options.most, lambda one: report.tell(f"{one.rung}, {one.summary.answers} answers")
     )
     if clock_s() >= load.ends_at_s:
         report.tell(f"stopped after --limit-s {options.limit_s:g}: the rung in work does not count")

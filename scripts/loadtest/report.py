@@ -154,7 +154,7 @@ def write_ladder(climbed: Sequence[Climbed], file: Path, told: str) -> None:
 
 
 def plot_answers(answers: Sequence[Answer], file: Path) -> None:
-    """How many of all answers had begun to be heard after so many seconds, and how much silence was in them."""
+    """How many answers began to be heard within so many seconds, and with how much silence; incomplete ones never."""
     pyplot = _pyplot()
     figure, (begun, silent) = pyplot.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
     for (server, route), of_group in groups(answers).items():
@@ -163,11 +163,11 @@ def plot_answers(answers: Sequence[Answer], file: Path) -> None:
             (begun, sorted(one.ttfa_s for one in complete if one.ttfa_s is not None)),
             (silent, sorted(one.silent_s for one in complete)),
         ):
-            parts = [100 * (number + 1) / len(of_group) for number in range(len(values))]
-            axes.step(values, parts, where="post", label=f"{server}, {route}")
+            parts = [100 * number / len(of_group) for number in range(len(values) + 1)]
+            axes.step([0.0, *values], parts, where="post", label=f"{server}, {route}")
     for axes, label in ((begun, "s to the first audio byte"), (silent, "s of silence within the answer")):
         axes.set_xlabel(label)
-        axes.set_ylabel("% of all answers, complete by then")
+        axes.set_ylabel("% of all answers asked for")
         axes.set_xlim(left=0)
         axes.set_ylim(0, 102)
         axes.grid(alpha=0.3)
