@@ -8,7 +8,6 @@ machine the ratio of CPU seconds with --threads 1 is the one to trust: threads t
 """
 
 import argparse
-import io
 import os
 import platform
 import statistics
@@ -17,13 +16,15 @@ import time
 from collections.abc import Callable
 
 import torch
-from kokoro import KModel, KPipeline
+from kokoro import KPipeline
 
+from scripts.official import official_model
 from serve_app.config import EngineSettings, WeightsSettings
 from serve_app.engine.checkpoint import model_config
 from serve_app.engine.model import Synthesizer, available_cores
+from serve_app.engine.network.passes import Passes
 from serve_app.engine.types import Segment
-from serve_app.engine.weights import Weights, build_model, load_weights
+from serve_app.engine.weights import build_network, load_weights
 
 VOICE = "af_heart"
 CLIPS = (
@@ -34,26 +35,6 @@ CLIPS = (
     "ði ˈʌðəɹ, ʌntˈɪl ðə lˈæmps wɜɹ lˈɪt ænd ðə wˈɪnd hæd tˈɜɹnd kˈOld; ðˈɛn wi wˈɛnt hˈOm ænd mˈAd sˈup.",
 )
 """Phonemes of four sentences, about 1.5 to 12 s of audio."""
-
-
-def official_model(weights: Weights) -> KModel:
-    """The package's own model, weight norm and all, with the weights that the engine has folded."""
-    empty = io.BytesIO()
-    torch.save({}, empty)
-    empty.seek(0)
-    model = KModel(repo_id="hexgrad/Kokoro-82M", config=dict(model_config()), model=empty)
-    state = {}
-    for name, tensor in model.state_dict().items():
-        stem = name.removesuffix("_g").removesuffix("_v")
-        if name.endswith(("weight_g", "weight_v")) and stem in weights.state_dict:
-            folded = weights.state_dict[stem]
-            norms = folded.flatten(1).norm(dim=1).view(tensor.shape[0], *[1] * (folded.dim() - 1))
-            # A filter of zeros has no direction; with length 0 any will do.
-            state[name] = norms if name.endswith("_g") else folded.masked_fill(norms == 0, 1.0)
-        else:
-            state[name] = weights.state_dict.get(name, tensor)
-    model.load_state_dict(state)
-    return model.eval()
 
 
 def timed(run: Callable[[], int]) -> tuple[float, float]:
@@ -72,8 +53,9 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     weights = load_weights(WeightsSettings())
     settings = EngineSettings(device="cpu", threads=options.threads)
-    ours = Synthesizer(build_model(weights), weights.voices, settings, weights.source)
-    official = official_model(weights)
+    passes = Passes.on(torch.device("cpu"), build_network(weights))
+    ours = Synthesizer(passes, weights.voices, settings, weights.source)
+    official = official_model(weights.state_dict)
     pack = weights.voices.pack(VOICE)
     vocab = model_config()["vocab"]
 

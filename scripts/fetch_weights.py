@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from serve_app.config import SettingsError, load_settings
-from serve_app.engine.checkpoint import PARTS, normed_names
+from serve_app.engine.checkpoint import PARTS, model_config, normed_names
 from serve_app.engine.files import WeightsError, write_atomically
 from serve_app.engine.sources import CONFIG_FILE, MODEL_FILE, VOICES_FOLDER
 from serve_app.engine.weights import Weights, load_weights
@@ -110,6 +110,9 @@ def official_parts(state_dict: Mapping[str, Tensor]) -> dict[str, dict[str, Tens
         length = torch.norm_except_dim(direction, 2, 0)
         length[all_zero] = 0.0
         parts[part][f"{key}_g"], parts[part][f"{key}_v"] = length, direction
+    # ALBERT's pooler: speech has no use for it, but the stock loader takes the whole part for damaged without.
+    hidden = model_config()["plbert"]["hidden_size"]
+    parts["bert"] |= {"pooler.weight": torch.zeros(hidden, hidden), "pooler.bias": torch.zeros(hidden)}
     return parts
 
 

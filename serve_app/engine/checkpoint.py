@@ -1,4 +1,4 @@
-"""The official model: its shapes, its checkpoint file, and building it without a download.
+"""The official checkpoint: what must be in it, and reading it.
 
 Weights travel through the engine *folded*: one plain `weight` where the official file has `weight_g` and `weight_v`
 (weight norm, Salimans & Kingma 2016). Folding is exact, saves 89 normalisations a forward pass, and gives a filter that
@@ -6,33 +6,26 @@ quantisation made all zero the value zero instead of 0/0.
 """
 
 import functools
-import importlib.util
-import io
 import json
 import re
-import sys
-import warnings
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import torch
-from loguru import logger
 from torch import Tensor
-from torch.nn.utils import remove_weight_norm
 
 from serve_app.engine.files import WeightsError
-
-if TYPE_CHECKING:
-    from kokoro import KModel
+from serve_app.engine.network.stages import Kokoro
 
 PARTS = ("bert", "bert_encoder", "predictor", "text_encoder", "decoder")
 """The five state dicts of the official file."""
 
-_DEFAULTED = re.compile(r"bert\.pooler\.(weight|bias)|.*\.norm\.(weight|bias)")
-"""Never read by a forward pass (pooler), or an affine that the published model was trained without (InstanceNorm)."""
+_DEFAULTED = re.compile(r".*\.norm\.(weight|bias)")
+"""InstanceNorm's affine, which the published model was trained without."""
+
+_PLAIN_CONVOLUTION = re.compile(r"decoder\.generator\.noise_convs\.\d\.weight|predictor\.(F0|N)_proj\.weight")
 
 _ARCHITECTURE = (
     "hidden_dim",
@@ -142,64 +135,14 @@ def checked(state: Mapping[str, Tensor], what: str) -> dict[str, Tensor]:
 @functools.cache
 def folded_shapes() -> Mapping[str, torch.Size]:
     """Name and shape of every tensor of the folded model."""
-    return {name: tensor.shape for name, tensor in _folded_skeleton().state_dict().items()}
+    return {name: tensor.shape for name, tensor in Kokoro.skeleton(model_config()).state_dict().items()}
 
 
 @functools.cache
 def normed_names() -> frozenset[str]:
-    """Names of the folded tensors that the official file splits into `..._g` and `..._v`."""
-    return frozenset(name.removesuffix("_v") for name in _skeleton().state_dict() if name.endswith(".weight_v"))
-
-
-def build_model(state_dict: Mapping[str, Tensor]) -> "KModel":
-    """The official model on the CPU in eval mode, without weight norm and gradients, sharing the given tensors.
-
-    Args:
-        state_dict: folded; exactly the names of `folded_shapes()`.
-    """
-    model = _folded_skeleton()
-    model.load_state_dict(state_dict, strict=True, assign=True)
-    # The three tensors that no state dict holds, and that the skeleton therefore still lacks.
-    embeddings, generator = model.bert.embeddings, model.decoder.generator
-    positions = model.context_length
-    embeddings.position_ids = torch.arange(positions).expand(1, -1)
-    embeddings.token_type_ids = torch.zeros(1, positions, dtype=torch.long)
-    generator.stft.window = torch.hann_window(generator.stft.win_length, periodic=True)
-    return model.eval().requires_grad_(False)
-
-
-def _folded_skeleton() -> "KModel":
-    model = _skeleton()
-    for module in model.modules():
-        if hasattr(module, "weight_g"):
-            remove_weight_norm(module)
-    return model
-
-
-def _skeleton() -> "KModel":
-    """The official model as shapes without memory: drawing 82 million numbers to overwrite them would cost seconds."""
-    model_class = _import_kmodel()
-    no_tensors = io.BytesIO()
-    torch.save({}, no_tensors)
-    no_tensors.seek(0)
-    with torch.device("meta"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # KModel uses the older weight_norm, and a dropout in one-layer LSTMs
-        return model_class(repo_id="hexgrad/Kokoro-82M", config=dict(model_config()), model=no_tensors)
-
-
-def _import_kmodel() -> "type[KModel]":
-    """The model's class without the phonemizers that its package imports beside it: seconds at every start.
-
-    The package itself is not imported, and can be afterwards.
-    """
-    logger.disable("kokoro")  # as the package does: its debug lines hold phonemes
-    if "kokoro" in sys.modules:
-        return cast("type[KModel]", importlib.import_module("kokoro.model").KModel)
-    spec = importlib.util.find_spec("kokoro")
-    assert spec is not None
-    package = sys.modules["kokoro"] = ModuleType("kokoro")
-    package.__path__ = list(spec.submodule_search_locations or ())
-    try:
-        return cast("type[KModel]", importlib.import_module("kokoro.model").KModel)
-    finally:
-        del sys.modules["kokoro"]
+    """Names of the folded tensors that the official file splits into `..._g` and `..._v`: most convolutions."""
+    return frozenset(
+        name
+        for name, shape in folded_shapes().items()
+        if len(shape) == 3 and name.endswith(".weight") and not _PLAIN_CONVOLUTION.fullmatch(name)
+    )

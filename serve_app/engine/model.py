@@ -1,49 +1,49 @@
 """Segments in, audio out: the forward pass. Knows nothing of queues, clients and event loops."""
 
+import hashlib
 import math
 import os
+import struct
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from serve_app.config import EngineSettings, WeightsSettings
 from serve_app.engine.checkpoint import model_config
+from serve_app.engine.network.passes import Item, Passes
+from serve_app.engine.network.source import SAMPLE_RATE
 from serve_app.engine.types import AudioChunk, EngineInfo, Samples, Segment
 from serve_app.engine.voices import VoiceStore
-from serve_app.engine.weights import build_model, load_weights
+from serve_app.engine.weights import build_network, load_weights
 from serve_app.errors import Internal
-
-_NOISE_SEED = 0
 
 
 class Synthesizer:
     """The model, its voices, and the device that they are on. Not thread-safe: one thread calls `synthesize`."""
 
-    def __init__(self, model: torch.nn.Module, voices: VoiceStore, settings: EngineSettings, weights: str) -> None:
+    def __init__(self, passes: Passes, voices: VoiceStore, settings: EngineSettings, weights: str) -> None:
         """
         Args:
-            model: a `kokoro.KModel` in eval mode without weight norm; moved to the device.
             weights: their origin, for people.
         """
-        self._device = _device(settings.device)
+        self._passes = passes
         self._threads = settings.threads or available_cores()
-        self._model = cast(Any, model.to(self._device))
         self._voices = voices
         self._symbols: int = model_config()["n_token"]
         self._hop_samples = hop_samples(model_config()["istftnet"])
-        # The configuration is silent about the rate; the harmonic source is built for one.
-        self._sample_rate = int(self._model.decoder.generator.m_source.l_sin_gen.sampling_rate)
-        self.info = EngineInfo(self._sample_rate, voices.names, self._device.type, weights)
+        self.info = EngineInfo(SAMPLE_RATE, voices.names, chosen_device(settings.device).type, weights)
 
     @classmethod
     def load(cls, settings: EngineSettings, weights: WeightsSettings) -> Self:
         """Load weights and voices. Blocks for seconds. Raises WeightsError."""
         loaded = load_weights(weights)
-        return cls(build_model(loaded), loaded.voices, settings, loaded.source)
+        passes = Passes.on(chosen_device(settings.device), build_network(loaded))
+        return cls(passes, loaded.voices, settings, loaded.source)
 
     def check(self, segment: Segment) -> None:
         """Raise UnknownVoice, BadRequest or Internal if this model has no such voice or symbol. For every thread."""
@@ -54,7 +54,9 @@ class Synthesizer:
     def synthesize(self, batch: Sequence[Segment]) -> list[AudioChunk]:
         """Speak the segments, which may belong to different sessions; one chunk each, in order.
 
-        The same segment gives the same samples on the same machine, whatever was spoken before or beside it.
+        A segment's audio does not depend on its neighbours: durations are the same beside any, noise is drawn for the
+        segment's own content, and on a CPU the samples are the same to the bit. On a GPU the shape of the pass decides
+        how sums are rounded, see docs/engine.md.
 
         Raises:
             Internal: a segment came out empty, silent or not finite.
@@ -62,21 +64,19 @@ class Synthesizer:
         # The setting belongs to the thread, not to the process: with OMP_NUM_THREADS=1, which Ray sets, a thread that
         # doesn't call this computes on one core although torch.get_num_threads() says otherwise.
         torch.set_num_threads(self._threads)
-        with torch.inference_mode():
-            return [self._speak(segment) for segment in batch]
-
-    def _speak(self, segment: Segment) -> AudioChunk:
         started_s = time.perf_counter()
-        style = self._voices.style(segment.voice, len(segment.phoneme_ids)).to(self._device)
-        ids = torch.tensor([[0, *segment.phoneme_ids, 0]], device=self._device)
-        # The harmonic source adds Gaussian noise from the global generator, which nobody else in this process uses.
-        torch.manual_seed(_NOISE_SEED)
-        audio, durations = self._model.forward_with_tokens(ids, style, segment.speed)
-        samples = np.ascontiguousarray(audio.float().cpu().numpy())
-        duration_frames = durations.cpu().numpy().astype(np.int64, copy=False)
-        self._require_audible(samples, duration_frames)
+        spoken = self._passes.run([self._item(segment) for segment in batch])
         inference_s = time.perf_counter() - started_s
-        return AudioChunk(samples, self._sample_rate, self._hop_samples, duration_frames, inference_s)
+        chunks = []
+        for samples, duration_frames in spoken:
+            samples = samples.astype(np.float32, copy=False)
+            self._require_audible(samples, duration_frames)
+            chunks.append(AudioChunk(samples, SAMPLE_RATE, self._hop_samples, duration_frames, inference_s))
+        return chunks
+
+    def _item(self, segment: Segment) -> Item:
+        style = self._voices.style(segment.voice, len(segment.phoneme_ids))[0]
+        return Item((0, *segment.phoneme_ids, 0), style, segment.speed, noise_seed(segment, style))
 
     def _require_audible(self, samples: Samples, duration_frames: NDArray[np.int64]) -> None:
         if samples.shape != (int(duration_frames.sum()) * self._hop_samples,):
@@ -91,6 +91,17 @@ def hop_samples(istftnet: Mapping[str, Any]) -> int:
     return int(2 * math.prod(istftnet["upsample_rates"]) * istftnet["gen_istft_hop_size"])
 
 
+def noise_seed(segment: Segment, style: Tensor) -> int:
+    """A seed that follows from what is said and how, so that the same segment gets the same noise everywhere.
+
+    Args:
+        style: what the voice comes to; two spellings of one blend are one voice.
+    """
+    content = struct.pack(f"<{len(segment.phoneme_ids)}Hd", *segment.phoneme_ids, segment.speed)
+    digest = hashlib.blake2b(content + style.numpy().astype("<f4").tobytes(), digest_size=8)
+    return int.from_bytes(digest.digest(), "little", signed=True)
+
+
 def available_cores() -> int:
     """Cores that this process may use, by its CPU affinity where the system has one."""
     if hasattr(os, "sched_getaffinity"):
@@ -98,7 +109,8 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _device(name: str) -> torch.device:
+def chosen_device(name: str) -> torch.device:
+    """What `engine.device` comes to on this machine."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return torch.device(name)

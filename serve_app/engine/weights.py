@@ -4,7 +4,6 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -12,11 +11,9 @@ from serve_app.config import WeightsSettings, user_cache_folder
 from serve_app.engine import checkpoint, sources
 from serve_app.engine.files import WeightsError as WeightsError
 from serve_app.engine.files import locked
+from serve_app.engine.network.stages import Kokoro
 from serve_app.engine.packaged import packaged_model, packaged_voices
 from serve_app.engine.voices import VoiceStore, read_voice_folder
-
-if TYPE_CHECKING:
-    from kokoro import KModel
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +23,7 @@ class Weights:
     """Everything that the engine needs to build a model and to give it a voice.
 
     Attributes:
-        state_dict: the official KModel's tensors, float32, weight norm folded away; they may be views of a mapped file.
+        state_dict: the checkpoint's tensors, float32, weight norm folded away; they may be views of a mapped file.
         source: what they are, without a path: "packaged int8", "hub fp32", "folder" or "s3".
         folder: the official files that they were read from; None where they were made from the packages.
     """
@@ -63,9 +60,9 @@ def load_weights(settings: WeightsSettings) -> Weights:
         ) from exc
 
 
-def build_model(weights: Weights) -> "KModel":
-    """The official model on the CPU: eval mode, weight norm folded away, no gradients, sharing the weights' tensors."""
-    return checkpoint.build_model(weights.state_dict)
+def build_network(weights: Weights) -> Kokoro:
+    """The network on the CPU, in float32, sharing the weights' tensors."""
+    return Kokoro.build(checkpoint.model_config(), weights.state_dict)
 
 
 def cache_folder(settings: WeightsSettings) -> Path:

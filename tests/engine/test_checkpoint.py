@@ -4,7 +4,14 @@ from importlib import resources
 import pytest
 import torch
 
-from serve_app.engine.checkpoint import check_config, checked, folded_shapes, model_config, read_checkpoint
+from serve_app.engine.checkpoint import (
+    check_config,
+    checked,
+    folded_shapes,
+    model_config,
+    normed_names,
+    read_checkpoint,
+)
 from serve_app.engine.files import WeightsError
 
 
@@ -19,7 +26,8 @@ def test_a_complete_state_passes():
 
 def test_what_the_official_file_leaves_out_is_filled_in_and_what_it_has_beside_is_left_out():
     state = tiny_state()
-    del state["bert.pooler.weight"], state["decoder.encode.norm1.norm.weight"], state["decoder.encode.norm1.norm.bias"]
+    del state["decoder.encode.norm1.norm.weight"], state["decoder.encode.norm1.norm.bias"]
+    state["bert.pooler.weight"] = torch.zeros(768, 768)
     state["bert.embeddings.position_ids"] = torch.arange(512)
     complete = checked(state, "it")
     assert complete.keys() == folded_shapes().keys()
@@ -91,3 +99,13 @@ def test_what_is_no_configuration_is_refused(tmp_path, content):
 def test_a_missing_configuration_is_refused_by_name(tmp_path):
     with pytest.raises(WeightsError, match=r"config\.json is not a readable config\.json \(FileNotFoundError\)"):
         check_config(tmp_path / "config.json")
+
+
+def test_names_and_shapes_are_the_official_models():
+    from scripts.official import official_skeleton
+
+    official = official_skeleton().state_dict()
+    split = {name.removesuffix("_v") for name in official if name.endswith(".weight_v")}
+    assert normed_names() == split
+    folded = {name.removesuffix("_v"): tensor.shape for name, tensor in official.items() if not name.endswith("_g")}
+    assert {name: shape for name, shape in folded.items() if ".pooler." not in name} == folded_shapes()

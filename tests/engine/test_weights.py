@@ -1,26 +1,25 @@
 """Which source is taken, and the real model with the packaged weights."""
 
+import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from serve_app.audio.pcm import to_s16le
 from serve_app.config import WeightsSettings
 from serve_app.engine import packaged, sources, weights
+from serve_app.engine.checkpoint import model_config
+from serve_app.engine.types import Segment
 from serve_app.engine.voices import VoiceStore
-from serve_app.engine.weights import Weights, WeightsError, build_model, load_weights
+from serve_app.engine.weights import Weights, WeightsError, build_network, load_weights
 
 
 @pytest.fixture(scope="module")
 def packaged_weights() -> Weights:
     return load_weights(WeightsSettings(source="packaged"))
-
-
-@pytest.fixture(scope="module")
-def model(packaged_weights):
-    return build_model(packaged_weights)
 
 
 @pytest.mark.parametrize(
@@ -31,21 +30,31 @@ def model(packaged_weights):
         ("ˌɪt hæz θɹˈi sˈɛntᵊnsᵻz.", 98_400),  # It has three sentences.
     ],
 )
-def test_packaged_weights_give_the_published_lengths(packaged_weights, model, phonemes, pcm_bytes):
+def test_packaged_weights_give_the_published_lengths(synthesizer, phonemes, pcm_bytes):
     """Contract section 6."""
-    audio = model(phonemes, packaged_weights.voices.style("af_heart", len(phonemes)))
-    pcm = to_s16le(audio.numpy())
-    assert len(pcm) == pcm_bytes
-    assert 0.1 < audio.abs().max() < 1.0  # 94 filters are all zero; unguarded they make the utterance NaN
+    vocab = model_config()["vocab"]
+    segment = Segment("s", "r", 0, tuple(vocab[symbol] for symbol in phonemes), "af_heart")
+    (chunk,) = synthesizer.synthesize([segment])
+    assert len(to_s16le(chunk.samples)) == pcm_bytes
+    assert 0.1 < np.abs(chunk.samples).max() < 1.0  # 94 filters are all zero; unguarded they make the utterance NaN
 
 
-def test_the_built_model_is_folded_and_has_no_tensor_left_without_memory(model):
-    assert not model.training
-    assert not [name for name, _ in model.named_parameters() if name.endswith(("weight_g", "weight_v"))]
-    for module in model.modules():
+def test_the_built_network_has_no_tensor_left_without_memory_and_no_gradients(packaged_weights):
+    network = build_network(packaged_weights)
+    assert not network.training
+    for module in network.modules():
         held = [*module.parameters(recurse=False), *module.buffers(recurse=False), *vars(module).values()]
         assert all(tensor.device.type == "cpu" for tensor in held if isinstance(tensor, torch.Tensor))
-    assert not any(parameter.requires_grad for parameter in model.parameters())
+    assert not any(parameter.requires_grad for parameter in network.parameters())
+
+
+def test_the_model_is_loaded_without_the_packages_that_take_seconds():
+    code = (
+        "import sys, serve_app.engine.model; "
+        "sys.exit(str({'kokoro', 'transformers', 'misaki', 'spacy', 'onnx'} & sys.modules.keys() or ''))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert ended.stderr.strip() == ""
 
 
 def test_packaged_weights_come_with_54_voices(packaged_weights):

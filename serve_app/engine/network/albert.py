@@ -32,7 +32,9 @@ class Albert(nn.Module):
         self.encoder = nn.Module()
         self.encoder.embedding_hidden_mapping_in = nn.Linear(_EMBEDDING_SIZE, hidden)
         group = nn.Module()
-        group.albert_layers = nn.ModuleList([_Layer(hidden, config["num_attention_heads"], config["intermediate_size"])])
+        group.albert_layers = nn.ModuleList(
+            [_Layer(hidden, config["num_attention_heads"], config["intermediate_size"])]
+        )
         self.encoder.albert_layer_groups = nn.ModuleList([group])
         self._depth: int = config["num_hidden_layers"]
 

@@ -42,7 +42,7 @@ class Decoder(nn.Module):
         # Their biases, and taps that reach over an item's end, write into the padding.
         curves = [whole.zero(self.F0_conv(f0[:, None])), whole.zero(self.N_conv(energy[:, None]))]
         residual = whole.zero(self.asr_res(encoded))
-        x = self.encode(torch.cat([encoded, *curves], dim=1), affines, whole, whole)
+        x: Tensor = self.encode(torch.cat([encoded, *curves], dim=1), affines, whole, whole)
         for block in self.decode:
             wide = torch.cat([x, residual, *curves], dim=1)
             x = block(wide, affines, whole, halves if block.upsample else whole)

@@ -1,7 +1,5 @@
 """Bidirectional LSTMs over items of different lengths, without packing, sorting or lengths on the host."""
 
-from typing import cast
-
 import torch
 from torch import Tensor, nn
 
@@ -24,14 +22,14 @@ class PaddedLSTM(nn.LSTM):
 
     def finish(self) -> None:
         """Add the flag's column to the loaded weights; once."""
-        column = torch.zeros(4 * self.hidden_size, 1, dtype=self.weight_ih_l0.dtype)
+        column = torch.zeros(4 * self.hidden_size, 1, dtype=torch.float32)
         column[: self.hidden_size] = _CLOSED  # torch's order of the gates: i, f, g, o
         for name in ("weight_ih_l0", "weight_ih_l0_reverse"):
             widened = torch.cat([getattr(self, name).detach(), column], dim=1)
             setattr(self, name, nn.Parameter(widened, requires_grad=False))
         self.input_size += 1
 
-    def over(self, x: Tensor, span: Span) -> Tensor:
+    def forward(self, x: Tensor, span: Span) -> Tensor:  # type: ignore[override]
         """[B, size, inputs] to [B, size, outputs], zero beyond each item."""
         flagged = torch.cat([x, (1 - span.rows).expand(x.shape[0], -1, -1)], dim=-1)
-        return span.zero_rows(cast(Tensor, self(flagged)[0]))
+        return span.zero_rows(super().forward(flagged)[0])

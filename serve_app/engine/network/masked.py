@@ -1,10 +1,10 @@
 """Items of different lengths in one batch, each as if alone: the rule of this package.
 
-Every level of the network has its own time resolution, and with it a `Span`: how many of the positions each item really
-has. The rule is that **a tensor that enters a convolution, a norm or a sum is zero beyond its item's span**. For an item
-alone, the zeros beyond its end are the convolution's own zero padding; so an item in a wider batch meets the same
-numbers. What produces a tensor restores the rule (biases, shifts and the tails of convolutions break it), by calling
-`zero`. Names of the places where padding could leak and how each is closed: docs/engine.md.
+Every level of the network has its own time resolution, and with it a `Span`: how many of the positions are each item's
+own. The rule is that **a tensor that enters a convolution, a norm or a sum is zero beyond its item's span**. For an
+item alone, the zeros beyond its end are the convolution's own zero padding; so an item in a wider batch meets the same
+numbers. What makes a tensor restores the rule (biases, shifts and the tails of convolutions break it), by `zero`.
+The places where padding could leak, and how each is closed, are a table in docs/engine.md.
 """
 
 import torch

@@ -1,7 +1,5 @@
 """Durations of the phonemes, and the curves of pitch and energy over the frames. Always float32, see docs/engine.md."""
 
-from typing import cast
-
 import torch
 from torch import Tensor, nn
 
@@ -18,8 +16,7 @@ class Predictor(nn.Module):
         super().__init__()
         self.text_encoder = DurationEncoder(style, channels, depth)
         self.lstm = PaddedLSTM(channels + style, channels)
-        self.duration_proj = nn.Module()
-        self.duration_proj.linear_layer = nn.Linear(channels, max_duration)
+        self.duration_proj = _Projection(channels, max_duration)
         self.shared = PaddedLSTM(channels + style, channels)
         self.F0, self.N = (
             nn.ModuleList(
@@ -45,7 +42,7 @@ class Predictor(nn.Module):
             durations: int64 [B, N], frames of each phoneme; 1 or more within the item and 0 beyond it.
         """
         hidden = self.text_encoder(x, style, span)
-        logits = cast(Tensor, self.duration_proj.linear_layer(self.lstm.over(hidden, span)))
+        logits = self.duration_proj.linear_layer(self.lstm(hidden, span))
         frames = torch.round(torch.sigmoid(logits).sum(-1) / speed[:, None]).clamp_(min=1)
         return hidden, frames.mul_(span.mask[:, 0]).long()  # after the clamp, which gives padding a frame
 
@@ -58,7 +55,7 @@ class Predictor(nn.Module):
         """
         size = hidden.shape[1]
         whole, halves = Span(frames, size, hidden.dtype), Span(2 * frames, 2 * size, hidden.dtype)
-        shared = self.shared.over(hidden, whole).transpose(1, 2).contiguous()
+        shared = self.shared(hidden, whole).transpose(1, 2).contiguous()
         affines = self.styles(style)
         curves = []
         for blocks, project in ((self.F0, self.F0_proj), (self.N, self.N_proj)):
@@ -67,3 +64,11 @@ class Predictor(nn.Module):
             x = blocks[2](x, affines, halves, halves)
             curves.append(halves.zero(project(x))[:, 0])
         return curves[0], curves[1]
+
+
+class _Projection(nn.Module):
+    """A linear layer under the official code's name for it."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.linear_layer = nn.Linear(inputs, outputs)

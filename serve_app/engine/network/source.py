@@ -1,7 +1,6 @@
 """The harmonic source (Wang, Takaki, Yamagishi 2019): sines at the pitch and eight overtones, and noise."""
 
 import math
-from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -36,8 +35,9 @@ class Source(nn.Module):
         voiced = (f0 > _VOICED_ABOVE_HZ).to(f0.dtype)[:, None, :, None]
         loudness = voiced * _VOICED_NOISE + (1 - voiced) * _UNVOICED_NOISE
         noise = gaussian(seeds, HARMONICS, f0.shape[1] * self._step).to(f0.dtype)
-        waves = self.sines(f0).unflatten(-1, (-1, self._step)).mul_(voiced * _SINE_AMPLITUDE)
-        waves = waves.addcmul_(noise.unflatten(-1, (-1, self._step)), loudness).flatten(-2)
+        by_value = (*noise.shape[:2], f0.shape[1], self._step)
+        waves = self.sines(f0).view(by_value).mul_(voiced * _SINE_AMPLITUDE)
+        waves = waves.addcmul_(noise.view(by_value), loudness).flatten(-2)
         return torch.tanh(self.l_linear(waves.transpose(1, 2)))[:, :, 0]
 
     def sines(self, f0: Tensor) -> Tensor:
@@ -59,4 +59,4 @@ class Source(nn.Module):
         radians = (2 * math.pi * starts).to(f0.dtype), (2 * math.pi * slopes).to(f0.dtype)
         phase = torch.addcmul(radians[0][..., None], radians[1][..., None], way).flatten(-2)
         half = self._step // 2
-        return cast(Tensor, phase[:, :, half : phase.shape[-1] - half].sin())
+        return phase[:, :, half : phase.shape[-1] - half].sin()

@@ -1,4 +1,4 @@
-"""The short-time Fourier transform of the source, and the inverse one that gives the audio; each item to its own end."""
+"""The Fourier transform of the source, and the inverse one that gives the audio; each item to its own end."""
 
 import math
 from typing import cast

@@ -27,7 +27,7 @@ class TextEncoder(nn.Module):
         x = span.zero(self.embedding(tokens).transpose(1, 2).contiguous())  # the pad's embedding is not zero
         for layer in self.cnn:
             x = span.zero(F.leaky_relu_(layer(x), 0.2))
-        return self.lstm.over(x.transpose(1, 2), span)
+        return cast(Tensor, self.lstm(x.transpose(1, 2), span))
 
 
 class _ChannelNorm(nn.Module):
@@ -57,7 +57,7 @@ class DurationEncoder(nn.Module):
         """[B, N, channels] to [B, N, channels + style], zero beyond each item."""
         x = _with_style(x, style, span)
         for lstm, norm in zip(self.lstms[::2], self.lstms[1::2], strict=True):
-            x = _with_style(norm(lstm.over(x, span), style), style, span)
+            x = _with_style(norm(lstm(x, span), style), style, span)
         return x
 
 
@@ -73,5 +73,5 @@ class _StyledLayerNorm(nn.Module):
         self._channels = channels
 
     def forward(self, x: Tensor, style: Tensor) -> Tensor:
-        gamma, beta = cast(Tensor, self.fc(style))[:, None].chunk(2, dim=-1)
+        gamma, beta = self.fc(style)[:, None].chunk(2, dim=-1)
         return torch.addcmul(beta, 1 + gamma, F.layer_norm(x, (self._channels,)))
