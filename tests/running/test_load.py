@@ -1,0 +1,46 @@
+"""The real stack under load, short: everybody is served to the end. How fast is not asserted here."""
+
+import asyncio
+
+import pytest
+
+from scripts.baseline_server import SENTENCES, official_speech
+from scripts.loadtest.arrivals import closed_loop
+from scripts.loadtest.client import Manner, Server, clock_s
+from scripts.loadtest.rounds import Load, run_round
+from scripts.loadtest.stats import Outcome, summary
+from tests.running.conversation import HANG_S
+from tests.running.test_speaks import PUBLISHED
+
+RUN_S = 400.0
+"""Bounds a hang."""
+
+
+async def one_round(url, route):
+    server = Server("stack", url, Manner(tokens_per_s=40.0, patience_s=HANG_S))
+    try:
+        load = Load(sentences=4, listening=False, seed=0, ends_at_s=clock_s() + RUN_S)
+        return await run_round(server, route, 0, closed_loop(8, 8), load)
+    finally:
+        await server.aclose()
+
+
+@pytest.mark.parametrize("route", ["websocket-sentences", "invocations"])
+def test_eight_answers_at_once_are_all_whole(stack, route):
+    answers = asyncio.run(one_round(stack.http, route))
+    found = summary(answers)
+    assert found.reasons == {}
+    assert found.outcomes == {Outcome.COMPLETE: 8}
+    if route == "invocations":  # the server's own account is the same as its listeners'
+        for answer in answers:
+            record = stack.utterance(answer.request_id)
+            assert record["segments"] >= 4
+            assert record["audio_s"] == pytest.approx(answer.audio_s, abs=0.001)
+
+
+def test_the_yardstick_speaks_with_the_same_weights(monkeypatch):
+    monkeypatch.setenv("KOKORO_WEIGHTS__SOURCE", "packaged")
+    speak = official_speech(SENTENCES)
+    for text, size_bytes in PUBLISHED.items():
+        assert [len(audio) for audio in speak(text)] == [size_bytes]
+    assert len(list(speak("Hello there. It has three sentences."))) == 2
