@@ -1,7 +1,6 @@
 """What the commands do with a plan: look first, refuse early, then make what is missing, in order."""
 
 import dataclasses
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ from deploy.aws.session import Aws, explained
 from deploy.errors import DeployError, NameClash
 from deploy.names import WEIGHTS_PREFIX, Names
 from deploy.plan import Plan
+from deploy.progress import say
 from deploy.resources import (
     Alarm,
     Bucket,
@@ -99,8 +99,7 @@ def deploy(aws: Aws, plan: Plan, steps: list[Step]) -> None:
             f"{there.resource.name} {there.found.detail}: `update` leads it there without a gap. Nothing was changed"
         )
     if there.found.presence is Presence.MISSING:
-        with explained():
-            quota.check_quota(aws, plan.quota)
+        _check_quota(aws, plan)
     _bring_about(aws, steps)
 
 
@@ -116,6 +115,8 @@ def update(aws: Aws, plan: Plan, steps: list[Step], ignore_alarms: bool) -> None
     target = plan.the(Endpoint)
     if there.found.presence is Presence.MISSING:
         raise DeployError(f"there is no endpoint {target.name} to update; `deploy` makes it")
+    if there.found.presence is Presence.OUTDATED:
+        _check_quota(aws, plan)
     if ignore_alarms:
         unguarded = dataclasses.replace(target, guardrails=dataclasses.replace(target.guardrails, alarms=()))
         steps = [dataclasses.replace(step, resource=unguarded) if step is there else step for step in steps]
@@ -142,6 +143,11 @@ def _bring_about(aws: Aws, steps: list[Step]) -> None:
 def endpoint_step(steps: Iterable[Step]) -> Step:
     (step,) = (step for step in steps if isinstance(step.resource, Endpoint))
     return step
+
+
+def _check_quota(aws: Aws, plan: Plan) -> None:
+    with explained():
+        quota.check_quota(aws, plan.quota)
 
 
 def _refuse_ringing(aws: Aws, target: Endpoint) -> None:
@@ -228,8 +234,3 @@ def destroy(aws: Aws, names: Names, keep_weights: bool) -> None:
         with explained():
             for name in removal.remove(False):
                 say(f"removed {removal.kind} {name}")
-
-
-def say(line: str) -> None:
-    """Progress, for a person; stdout is for results."""
-    print(line, file=sys.stderr, flush=True)

@@ -1,5 +1,7 @@
-"""Settings and a few facts in, the resources of a deployment out, in the order in which they are made. Nothing is asked
-or changed here: what a plan says is what deploy/aws/ then brings about."""
+"""Settings and a few facts in, the resources of a deployment out, in the order in which they are made.
+
+Nothing is asked or changed here: what a plan says is what deploy/aws/ then brings about.
+"""
 
 import hashlib
 import json

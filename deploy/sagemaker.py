@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from deploy import check
 from deploy.errors import DeployError
 from deploy.options import add_setting_arguments, session_for, settings_from
+from deploy.progress import say
 
 if TYPE_CHECKING:
     from deploy.aws.session import Aws
@@ -129,7 +130,7 @@ def _change(options: argparse.Namespace, change: "Callable[[Aws, Plan, list[Step
     plan = _planned(settings, aws)
     from deploy import lifecycle  # seconds, for the SDK: only after what can be refused without it
 
-    lifecycle.say(f"{settings.name} in {settings.region}, account {aws.account}: {plan.cost}")
+    say(f"{settings.name} in {settings.region}, account {aws.account}: {plan.cost}")
     if not options.dry_run:
         lifecycle.settle(aws, plan.names)
     steps = lifecycle.survey(aws, plan)
@@ -176,7 +177,7 @@ def _destroy(options: argparse.Namespace) -> int:
     names = names_of(settings, aws.account, aws.partition)
     there = lifecycle.inventory(aws, names, options.keep_weights)
     if not there:
-        lifecycle.say(f"nothing of {settings.name} is left in {settings.region}, account {aws.account}")
+        say(f"nothing of {settings.name} is left in {settings.region}, account {aws.account}")
     elif not options.dry_run:
         if not options.yes:
             _ask(settings.name, settings.region, aws.account, there)

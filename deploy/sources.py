@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from deploy.errors import DeployError
+from deploy.progress import say
 from deploy.resources import LocalFile
 from serve_app.config import user_cache_folder
 from serve_app.engine.files import WeightsError, sha256_of
@@ -78,7 +79,7 @@ def _fetched(source: str, profile: str | None) -> Path:
     folder = user_cache_folder() / "deploy" / hashlib.sha256(source.encode()).hexdigest()[:16]
     command = [sys.executable, str(ROOT / "scripts" / "fetch_weights.py"), "--to", str(folder), "--source", source]
     environment = os.environ | {"PYTHONPATH": str(ROOT)} | ({"AWS_PROFILE": profile} if profile else {})
-    print(f"weights: fetching `{source}`, once", file=sys.stderr, flush=True)
+    say(f"weights: `{source}`, fetched once and then compared")
     done = subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if done.returncode != 0:
         reason = done.stderr.strip().splitlines()

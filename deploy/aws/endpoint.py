@@ -3,7 +3,6 @@
 Its waiters are not used: they draw on stdout, have no bound, and take a rolled back update for a success.
 """
 
-import sys
 import warnings
 from typing import Any
 
@@ -20,6 +19,7 @@ from deploy.aws.found import MISSING, SAME, Found, Presence, different, foreign
 from deploy.aws.roles import once_role_is_known
 from deploy.aws.session import Aws, error_code
 from deploy.errors import EndpointFailed, RolledBack
+from deploy.progress import say
 from deploy.resources import VARIANT, Endpoint, EndpointConfig, Guardrails, Model
 
 _POLL_S = 15
@@ -113,7 +113,7 @@ def put_endpoint(aws: Aws, endpoint: Endpoint) -> None:
     """
     there = find_endpoint(aws, endpoint.name)
     if there is not None and there.endpoint_status == "Failed":  # nothing but a deletion leads out of it
-        print(f"    {endpoint.name} had failed ({failure_of(there)}): making it anew", file=sys.stderr, flush=True)
+        say(f"    {endpoint.name} had failed ({failure_of(there)}): making it anew")
         there.delete()
         there = settle(aws, endpoint.name)
     if there is None:
@@ -148,7 +148,7 @@ def settle(aws: Aws, name: str, patience_s: float = _LONGEST_S) -> Any:
             return there
         if there.endpoint_status != status:
             status = there.endpoint_status
-            print(f"    {name}: {status} (after {looks * _POLL_S} s)", file=sys.stderr, flush=True)
+            say(f"    {name}: {status} (after {looks * _POLL_S} s)")
         aws.pause(_POLL_S)
     raise EndpointFailed(
         f"{name} is {status} for more than {patience_s / 60:.0f} minutes; give the same command again to go on waiting"

@@ -17,6 +17,7 @@ from deploy.aws.roles import once_role_is_known
 from deploy.aws.session import Aws, error_code
 from deploy.errors import DeployError
 from deploy.names import SOURCE_PREFIX
+from deploy.progress import say
 from deploy.resources import BuildProject, Image, LocalFile, Repository
 
 _BUILD_POLL_S = 10
@@ -130,12 +131,12 @@ def _build_there(aws: Aws, image: Image) -> None:
             sourceLocationOverride=f"{image.bucket}/{image.bundle_key}",
             environmentVariablesOverride=[{"name": "IMAGE", "value": image.uri, "type": "PLAINTEXT"}],
         )["build"]
-    print(f"    build {build['id']}, usually 10 to 20 minutes", file=sys.stderr, flush=True)
+    say(f"    build {build['id']}, usually 10 to 20 minutes")
     phase = ""
     while build["buildStatus"] == "IN_PROGRESS":  # the project's own timeout ends it
         if build.get("currentPhase", "") != phase:
             phase = build.get("currentPhase", "")
-            print(f"    build: {phase}", file=sys.stderr, flush=True)
+            say(f"    build: {phase}")
         aws.pause(_BUILD_POLL_S)
         build = codebuild.batch_get_builds(ids=[build["id"]])["builds"][0]
     if build["buildStatus"] != "SUCCEEDED":

@@ -1,12 +1,11 @@
 """The account's limit on instances of one type: a fresh account often has none of those with a GPU."""
 
-import sys
-
 from botocore.exceptions import ClientError
 
 from deploy.aws.session import Aws
 from deploy.errors import DeployError
 from deploy.plan import Quota
+from deploy.progress import say
 
 
 def check_quota(aws: Aws, quota: Quota) -> None:
@@ -14,11 +13,11 @@ def check_quota(aws: Aws, quota: Quota) -> None:
     try:
         limit = _limit(aws, quota.name)
     except ClientError as exc:
-        print(f"quota: not readable ({exc.response['Error'].get('Code')}), going on", file=sys.stderr)
+        say(f"quota: not readable ({exc.response['Error'].get('Code')}), going on")
         return
     where = f"https://{aws.region}.console.aws.amazon.com/servicequotas/home/services/sagemaker/quotas"
     if limit is None:
-        print(f"quota: AWS knows no `{quota.name}`; is the instance type offered in {aws.region}?", file=sys.stderr)
+        say(f"quota: AWS knows no `{quota.name}`; is the instance type offered in {aws.region}?")
     elif limit < quota.needed:
         raise DeployError(
             f"the account may run {limit:g} of `{quota.name}` in {aws.region}, and this takes up to {quota.needed}: "
@@ -26,10 +25,9 @@ def check_quota(aws: Aws, quota: Quota) -> None:
             "autoscaling.max_instances"
         )
     elif limit < quota.wanted_for_update:
-        print(
+        say(
             f"quota: {limit:g} of `{quota.name}`; a blue/green update at full size takes {quota.wanted_for_update}. "
-            f"Ask for more at {where}",
-            file=sys.stderr,
+            f"Ask for more at {where}"
         )
 
 

@@ -1,13 +1,13 @@
 """One private bucket: weights below prefixes named by their content, and what is uploaded to be built."""
 
 import base64
-import sys
 from typing import Any
 
 from botocore.exceptions import ClientError
 
 from deploy.aws.found import MISSING, Found, different, foreign
 from deploy.aws.session import Aws, error_code
+from deploy.progress import say
 from deploy.resources import Bucket, Files, LocalFile
 
 _PRIVATE = {
@@ -95,7 +95,7 @@ def put_files(aws: Aws, files: Files) -> None:
     for file in files.files:
         if _is_stored(aws, files, file, there):
             continue
-        print(f"    {files.name}{file.name} ({file.size_bytes:,} bytes)", file=sys.stderr, flush=True)
+        say(f"    {files.name}{file.name} ({file.size_bytes:,} bytes)")
         with open(file.path, "rb") as body:
             s3.put_object(
                 Bucket=files.bucket,

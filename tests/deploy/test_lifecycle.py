@@ -3,12 +3,12 @@
 import json
 import os
 import sys
-from pathlib import Path
 
 import pytest
 
 from deploy.errors import EndpointFailed
 from deploy.names import Names
+from tests.deploy.fake_aws import manifest_of
 
 NAMES = Names("kokoro", "us-east-1", "123456789012", "aws")
 BUILD = ("--set", "image.uri=null")  # from the sources, by CodeBuild
@@ -259,10 +259,9 @@ def test_an_endpoint_that_takes_for_ever_ends_in_a_sentence(tool, aws):
 
 def test_docker_builds_here_where_an_engine_is(tool, aws, tmp_path, monkeypatch):
     docker, log = tmp_path / "docker", tmp_path / "log"
-    docker.write_text(DOCKER.format(python=sys.executable, log=log))
+    docker.write_text(DOCKER.format(python=sys.executable, log=log, manifest=manifest_of("docker")))
     docker.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
     outcome = tool("deploy", "--json", *BUILD, "--set", "image.builder=auto")
     assert outcome.status == 0, outcome.stderr
     assert outcome.json["image"].startswith("123456789012.dkr.ecr.us-east-1.amazonaws.com/kokoro:")
@@ -283,10 +282,9 @@ match sys.argv[1]:
         assert pathlib.Path("app/main.py").is_file() and pathlib.Path("Dockerfile").is_file()
     case "push":
         import boto3
-        from tests.deploy.fake_aws import manifest_of
         repository, _, tag = sys.argv[2].partition("/")[2].partition(":")
         ecr = boto3.client("ecr", "us-east-1")
-        ecr.put_image(repositoryName=repository, imageManifest=manifest_of(tag), imageTag=tag)
+        ecr.put_image(repositoryName=repository, imageManifest='{manifest}', imageTag=tag)
 print("noise")
 """
 
@@ -298,33 +296,29 @@ def test_a_build_that_fails_names_its_log(tool, aws):
     assert "FAILED; its log is at https://console/log" in outcome.stderr
 
 
-def test_an_update_is_blue_green_with_rollback_keeps_the_instances_and_removes_the_old_version(tool, client):
+def test_an_update_is_blue_green_guarded_keeps_the_instances_and_removes_the_old_version(tool, client):
     assert tool("deploy").status == 0
-    before = endpoint(client)
+    before = endpoint(client)["EndpointConfigName"]
+    first = tool("update", "--json", *UPDATE)
+    assert first.status == 0, first.stderr
+    assert first.json["config"] == endpoint(client)["EndpointConfigName"] != before
+    guarded = endpoint(client)["LastDeploymentConfig"]
+    alarms = [alarm["AlarmName"] for alarm in guarded["AutoRollbackConfiguration"]["Alarms"]]
+    assert alarms == ["kokoro-server-errors", "kokoro-first-audio"]
+    policy = guarded["BlueGreenUpdatePolicy"]
+    assert policy["TrafficRoutingConfiguration"]["Type"] == "ALL_AT_ONCE"  # of one instance there is no part
+    assert policy["TerminationWaitInSeconds"] == 300
+
     client("sagemaker").update_endpoint_weights_and_capacities(
         EndpointName="kokoro", DesiredWeightsAndCapacities=[{"VariantName": "AllTraffic", "DesiredInstanceCount": 2}]
     )
-    outcome = tool("update", "--json", *UPDATE)
-    assert outcome.status == 0, outcome.stderr
-    assert outcome.json["config"] != before["EndpointConfigName"]
-    after = endpoint(client)
-    assert after["EndpointConfigName"] == outcome.json["config"]
-    assert after["ProductionVariants"][0]["DesiredInstanceCount"] == 2
-    deployment = after["LastDeploymentConfig"]
-    alarms = deployment["AutoRollbackConfiguration"]["Alarms"]
-    assert [alarm["AlarmName"] for alarm in alarms] == ["kokoro-server-errors", "kokoro-first-audio"]
-    policy = deployment["BlueGreenUpdatePolicy"]
-    assert policy["TerminationWaitInSeconds"] == 300
+    second = tool("update", "--json")
+    assert (second.status, second.json["config"]) == (0, before)
+    assert second.json["instances"]["desired"] == 2
+    policy = endpoint(client)["LastDeploymentConfig"]["BlueGreenUpdatePolicy"]
+    assert policy["TrafficRoutingConfiguration"]["Type"] == "CANARY"
     sagemaker = client("sagemaker")
     assert len(sagemaker.list_endpoint_configs()["EndpointConfigs"]) == len(sagemaker.list_models()["Models"]) == 1
-
-
-@pytest.mark.parametrize(("instances", "way"), [(1, "ALL_AT_ONCE"), (2, "CANARY")])
-def test_one_instance_is_replaced_at_once_and_several_by_a_canary(tool, client, instances, way):
-    assert tool("deploy", "--set", f"autoscaling.min_instances={instances}").status == 0
-    assert tool("update", *UPDATE, "--set", f"autoscaling.min_instances={instances}").status == 0
-    policy = endpoint(client)["LastDeploymentConfig"]["BlueGreenUpdatePolicy"]
-    assert policy["TrafficRoutingConfiguration"]["Type"] == way
 
 
 def test_a_rollback_is_a_failure_that_names_the_alarm(tool, aws, client):
@@ -402,13 +396,16 @@ def test_a_quota_that_may_not_be_read_does_not_stop_a_deployment(tool, aws):
     assert "quota: not readable" in outcome.stderr
 
 
-def test_destroy_leaves_an_empty_account_and_a_second_time_finds_nothing(tool, client):
+def test_destroy_asks_leaves_an_empty_account_and_a_second_time_finds_nothing(tool, client):
     assert tool("deploy", *BUILD).status == 0
     client("logs").create_log_group(logGroupName="/aws/sagemaker/Endpoints/kokoro")
     dry = tool("destroy", "--dry-run")
     assert dry.status == 0
     assert "endpoint kokoro" in dry.stdout
     assert endpoint(client)["EndpointStatus"] == "InService"
+    unasked = tool("destroy")
+    assert unasked.status == 1
+    assert "there is no terminal to ask at, so give --yes" in unasked.stderr
     outcome = tool("destroy", "--yes", "--json")
     assert outcome.status == 0, outcome.stderr
     assert "S3 bucket " + NAMES.bucket in outcome.json["removed"]
@@ -428,14 +425,6 @@ def test_destroy_can_leave_the_weights_for_next_time(tool, aws, client):
     before = len(aws.actions())
     assert tool("deploy").status == 0
     assert "s3:PutObject" not in changes(aws, since=before)
-
-
-def test_destroy_asks_and_without_a_terminal_refuses(tool, client):
-    assert tool("deploy").status == 0
-    outcome = tool("destroy")
-    assert outcome.status == 1
-    assert "give --yes" in outcome.stderr
-    assert endpoint(client)["EndpointStatus"] == "InService"
 
 
 def test_the_deployers_policy_allows_each_call_that_a_life_takes(tool, aws):

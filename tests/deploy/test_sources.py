@@ -29,6 +29,34 @@ def test_a_folder_that_lacks_a_part_is_named(tmp_path):
         weights_files(str(tmp_path), None)
 
 
+def test_other_sources_are_fetched_into_the_cache_by_the_script_as_the_profile(tmp_path, monkeypatch):
+    """In a process of its own: some sources take torch to read, which nobody wants here."""
+    from deploy import sources
+
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "fetch_weights.py").write_text(FETCH)
+    monkeypatch.setattr(sources, "ROOT", tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    files = weights_files("s3://bucket/prefix", "somebody")
+    assert files[0].path.read_text() == "s3://bucket/prefix as somebody"
+    assert files[0].path.is_relative_to(tmp_path / "cache")
+    with pytest.raises(DeployError, match="the weights `broken` are not available: the hub does not answer"):
+        weights_files("broken", None)
+
+
+FETCH = """
+import os, pathlib, sys
+_, _, folder, _, source = sys.argv
+if source == "broken":
+    sys.exit("the hub does not answer")
+folder = pathlib.Path(folder)
+(folder / "voices").mkdir(parents=True)
+(folder / "config.json").write_text(f"{source} as {os.environ['AWS_PROFILE']}")
+(folder / "kokoro-v1_0.pth").write_bytes(b"1")
+(folder / "voices" / "af_heart.pt").write_bytes(b"1")
+"""
+
+
 def test_the_image_is_made_of_what_the_dockerfile_copies(checkout):
     assert [file.name for file in image_sources(checkout)] == ["Dockerfile", "app/main.py"]
 
