@@ -20,6 +20,10 @@ MAX_AHEAD = 64
 """Sentences that may wait at the server; a model that writes faster than that waits too."""
 
 
+SILENCE_TIMEOUT_S = 30.0
+"""A server that owes audio and sends nothing for so long is gone, whatever its connection says."""
+
+
 class Speech(Protocol):
     """A conversation with a speech server, over whichever transport; see `serve_app.client.renewing`."""
 
@@ -55,6 +59,8 @@ class Speaker:
         self._word_events = 0
         self._duration_s = 0.0  # of the utterances before the one in hand
         self._in_hand: Utterance | None = None
+        self._unanswered = 0
+        self._patience: asyncio.Timeout | None = None  # while `listen` waits for the server
 
     async def say(self, text: str, *, aside: bool = False) -> None:
         """Speak `text` after what was said before. An `aside` is no part of the answer. Raises SpeechError."""
@@ -62,6 +68,8 @@ class Speaker:
         utterance_id = f"{self._request.request_id[:100]}-{self._said}"
         self._said += 1
         self._texts[utterance_id] = "" if aside else text
+        self._unanswered += 1
+        self._be_patient()
         await self._speech.say(text, request_id=utterance_id)
 
     async def finish(self) -> None:
@@ -71,7 +79,7 @@ class Speaker:
     async def listen(self) -> None:
         """Connect, and turn what the server sends into events until all is spoken. Raises SpeechError."""
         await self._speech.connect()
-        async for event in self._speech:
+        while (event := await self._next()) is not None:
             match event:
                 case SynthesisStart():
                     await self._begin(event.request_id)
@@ -88,6 +96,22 @@ class Speaker:
         if self._in_hand is not None:
             end = AudioStreamEnd(self._request.request_id, self._chunks, round(self._duration_s, 3))
             await self._outbox.put(end)
+
+    async def _next(self) -> SpeechEvent | None:
+        """The server's next event; None after the last. Raises BrokenAnswer when it owes one and sends none."""
+        try:
+            async with asyncio.timeout(None) as self._patience:
+                self._be_patient()
+                return await anext(self._speech, None)
+        except TimeoutError as exc:
+            raise BrokenAnswer("the speech server fell silent") from exc
+        finally:
+            self._patience = None
+
+    def _be_patient(self) -> None:
+        """Wait no longer than from now on until the time is up, if there is something to wait for."""
+        if self._patience is not None and self._unanswered:
+            self._patience.reschedule(asyncio.get_running_loop().time() + SILENCE_TIMEOUT_S)
 
     async def _begin(self, utterance_id: str) -> None:
         request, first = self._request, self._in_hand is None
@@ -112,6 +136,7 @@ class Speaker:
 
     def _complete(self, event: SynthesisComplete) -> None:
         self._room.release()
+        self._unanswered -= 1
         self._duration_s += event.total_duration_s
         if self._in_hand is not None:
             self._in_hand.whole = True

@@ -7,6 +7,7 @@ from contextlib import aclosing
 import pytest
 from strands import tool
 
+from agent import speaker
 from agent.events import AudioChunk, AudioStreamEnd, AudioWords, Failed, TextDelta
 from agent.turn import INTERRUPTED
 from serve_app.client.errors import Unreachable
@@ -284,3 +285,19 @@ async def test_a_turn_that_fails_before_it_began_leaves_the_one_before_alone():
     events = await all_of(turn(talk, Nowhere(), prompt="And?"))
     assert types(events) == ["agent_start", "error"]
     assert [message["content"][0]["text"] for message in talk.messages] == ["Tell me.", "One. Two."]
+
+
+async def test_a_speech_server_that_falls_silent_is_given_up(monkeypatch):
+    monkeypatch.setattr(speaker, "SILENCE_TIMEOUT_S", 0.01)
+    speech = FakeSpeech(gate=asyncio.Event())
+    events = await all_of(turn(conversation(ScriptedModel(["One. Two."])), speech))
+    assert events[-1].message == "speech: the speech server fell silent"
+
+
+async def test_a_model_may_think_for_as_long_as_it_likes(monkeypatch):
+    monkeypatch.setattr(speaker, "SILENCE_TIMEOUT_S", 0.01)
+    slow = asyncio.Event()
+    model = ScriptedModel(["One. Tw", slow, "o."])
+    asyncio.get_running_loop().call_later(0.1, slow.set)
+    events = await all_of(turn(conversation(model), FakeSpeech()))
+    assert types(events)[-1] == "agent_end"
