@@ -69,7 +69,8 @@ class Speaker:
         self._said += 1
         self._texts[utterance_id] = "" if aside else text
         self._unanswered += 1
-        self._be_patient()
+        if self._unanswered == 1:
+            self._be_patient()
         await self._speech.say(text, request_id=utterance_id)
 
     async def finish(self) -> None:
