@@ -83,7 +83,7 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     )
     load.add_argument("--seed", type=int, default=0, help="of texts and arrivals (default: %(default)s)")
     load.add_argument(
-        "--patience-s", type=_positive, default=60.0, help="of a client to whom nothing comes (default: %(default)s)"
+        "--patience-s", type=_positive, default=120.0, help="of a client to whom nothing comes (default: %(default)s)"
     )
     load.add_argument("--limit-s", type=_positive, default=1800.0, help="of the whole run (default: %(default)s)")
     load.add_argument(

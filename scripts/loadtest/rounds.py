@@ -91,7 +91,7 @@ async def _run_session(server: Server, place: Place, session: Session, began_s: 
 async def _ask(speaker: Speaker, place: Place, round_began_s: float, due_s: float, load: Load) -> tuple[Answer, float]:
     """One answer, and when its listener has heard it all."""
     text = script(load.sentences, f"{load.seed}/{place.round}/{place.session}/{place.number}")
-    request_id = f"load-{load.seed}-{place.round}-{place.session}-{place.number}"
+    request_id = f"load-{load.seed}-{place.route}-{place.round}-{place.session}-{place.number}"
     heard, failure, asked_s = Heard(), None, clock_s()
     try:
         async with asyncio.timeout(load.ends_at_s - asked_s):

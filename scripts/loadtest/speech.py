@@ -17,19 +17,16 @@ _SHORT = (
     "Sure, I can help with that.",
 )
 _MIDDLE = (
-    "The {thing} you asked about arrives on {day}, in the {daytime}.",
-    "There are {number} of them left, and the {thing} is the one that most people take.",
-    "If the {thing} does not suit you, we can still change it before {day}.",
-    "I have written {day} down for you, and you will get a note in the {daytime}.",
-    "Between the {thing} and the other one, I would take the cheaper of the two.",
+    "The {thing} you asked about arrives on {day}.",
+    "There are {number} of them left, in two colours.",
+    "If it does not suit you, we can change it by {day}.",
+    "I have written {day} down for you, in the {daytime}.",
+    "Of these two, I would take the {thing}.",
 )
 _LONG = (
-    "Because the {thing} was ordered late in the {daytime}, it left the house {number} hours after the others, and so "
-    "it will be with you on {day} at the earliest.",
-    "You can bring the {thing} back within {number} days, provided that you still have the receipt, and the shop will "
-    "either repair it or give you the money that you paid.",
-    "When I compared the {number} offers that came in by {day}, the one with the {thing} was a little dearer, but it "
-    "is the only one that can be cancelled in the {daytime} without a fee.",
+    "Because the {thing} was ordered late in the {daytime}, it will be with you on {day} at the earliest.",
+    "You can bring the {thing} back within {number} days, provided that you still have the receipt for it.",
+    "Of the {number} offers that came in by {day}, the one with the {thing} is the only one without a fee.",
 )
 _WORDS = {
     "day": ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"),
@@ -38,7 +35,7 @@ _WORDS = {
     "thing": ("blue lamp", "train ticket", "garden table", "small kettle", "winter coat", "green bicycle", "bookshelf"),
 }
 _LENGTHS = (_SHORT, _MIDDLE, _MIDDLE, _LONG)
-"""About 25, 65 and 150 characters; a middle one is as likely as the two others together."""
+"""About 25, 50 and 100 characters; a middle one is as likely as the two others together."""
 
 _TOKEN = re.compile(r"\s*(?:\w{1,6}|[^\w\s])|\s+")
 
