@@ -19,7 +19,13 @@ from scripts.loadtest.stats import Answer, Outcome, Summary, round_ratios, summa
 Group = tuple[str, str]
 """A server's name and a route."""
 
-_TYPES = {str: pa.string(), Outcome: pa.string(), int: pa.int64(), float: pa.float64(), float | None: pa.float64()}
+_TYPES: dict[Any, pa.DataType] = {
+    str: pa.string(),
+    Outcome: pa.string(),
+    int: pa.int64(),
+    float: pa.float64(),
+    float | None: pa.float64(),
+}
 SCHEMA = pa.schema([(field.name, _TYPES[field.type]) for field in fields(Answer)])
 """Stated, so that a column without a value has its type."""
 
