@@ -21,6 +21,7 @@ import httpx
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from scripts.loadtest.stats import playback
 from scripts.running import Running, free_port, local_config, serve_running
 from serve_app.protocol.sse import SseDecoder
 
@@ -46,15 +47,6 @@ class Answer:
     audio_s: float
     characters: int
     error: str
-
-
-def gaps_s(arrivals: Sequence[tuple[float, float]]) -> float:
-    """Silence within audio that is played from its first piece on; (arrival, duration) of each, in seconds."""
-    silent_s, dry_at_s = 0.0, arrivals[0][0] if arrivals else 0.0
-    for at_s, duration_s in arrivals:
-        silent_s += max(0.0, at_s - dry_at_s)
-        dry_at_s = max(dry_at_s, at_s) + duration_s
-    return silent_s
 
 
 def ask(agent: str, prompt: str, mode: str, round_: int, number: int) -> Answer:
@@ -84,7 +76,7 @@ def ask(agent: str, prompt: str, mode: str, round_: int, number: int) -> Answer:
         first_text_s=first_text_s,
         first_audio_s=arrivals[0][0] if arrivals else None,
         last_audio_s=arrivals[-1][0] if arrivals else None,
-        gaps_s=gaps_s(arrivals),
+        gaps_s=playback(arrivals).silent_s,
         audio_s=sum(duration_s for _, duration_s in arrivals),
         characters=characters,
         error=error,
