@@ -42,6 +42,12 @@ _AMI_OF_CUDA = {
 }
 _GPU_FAMILIES = ("g", "p")  # ml.g5.xlarge, ml.p4d.24xlarge
 
+_COMPARISONS = {
+    "GreaterThanOrEqualToThreshold": "from",
+    "GreaterThanThreshold": "above",
+    "LessThanThreshold": "below",
+}
+
 _KEEP_IMAGES = 20
 _BUILD_MINUTES = 90
 
@@ -375,5 +381,5 @@ def describe(resource: Resource) -> str:
         case ScalingPolicy():
             return f"in, {-resource.fields['StepAdjustments'][0]['ScalingAdjustment']} at a time"
         case Alarm():
-            comparison = "below" if resource.fields["ComparisonOperator"].startswith("Less") else "from"
-            return f"{resource.fields['MetricName']} {comparison} {resource.fields['Threshold']:g}"
+            comparison = _COMPARISONS[resource.fields["ComparisonOperator"]]
+            return f"{resource.fields['MetricName']} {comparison} {resource.fields['Threshold']:,.10g}"

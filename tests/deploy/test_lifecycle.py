@@ -1,5 +1,6 @@
 """The life of a deployment against an account on loopback, through the real SDKs."""
 
+import io
 import json
 import os
 import sys
@@ -8,6 +9,7 @@ import pytest
 
 from deploy.errors import EndpointFailed
 from deploy.names import Names
+from deploy.policies import trust
 from tests.deploy.fake_aws import manifest_of
 
 NAMES = Names("kokoro", "us-east-1", "123456789012", "aws")
@@ -425,6 +427,24 @@ def test_destroy_can_leave_the_weights_for_next_time(tool, aws, client):
     before = len(aws.actions())
     assert tool("deploy").status == 0
     assert "s3:PutObject" not in changes(aws, since=before)
+
+
+@pytest.mark.parametrize(("answer", "status"), [("kokoro\n", 0), ("yes\n", 1), ("", 1)])
+def test_destroy_takes_the_deployments_name_for_a_yes(tool, client, monkeypatch, answer, status):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    client("iam").create_role(
+        RoleName=NAMES.role,
+        AssumeRolePolicyDocument=json.dumps(trust("sagemaker")),
+        Tags=[{"Key": "kokoro-serve:deployment", "Value": "kokoro"}],
+    )
+    monkeypatch.setattr(sys, "stdin", Terminal(answer))
+    outcome = tool("destroy")
+    assert outcome.status == status
+    assert f"IAM role {NAMES.role}" in outcome.stderr
+    assert bool(left_behind(client)["roles"]) == bool(status)
 
 
 def test_the_deployers_policy_allows_each_call_that_a_life_takes(tool, aws):

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from deploy.costs import cost_sentence
 from deploy.errors import DeployError
@@ -76,7 +77,10 @@ def test_names_keep_to_the_limits_of_aws_at_their_longest():
 
 def test_codebuild_is_planned_only_where_no_engine_is():
     facts = Facts("123456789012", "aws", (FILE,), (SOURCE,), "codebuild")
-    assert plan_of(facts=facts).the(BuildProject).bucket == "kokoro-123456789012-us-east-1"
+    project = plan_of(facts=facts).the(BuildProject)
+    assert project.bucket == "kokoro-123456789012-us-east-1"
+    _, build, _ = yaml.safe_load(project.buildspec)["phases"]["build"]["commands"]
+    assert "--platform linux/amd64 --provenance=false" in build
     assert plan_of().of(BuildProject) == ()
     given = plan_of("image.uri=123456789012.dkr.ecr.us-east-1.amazonaws.com/kokoro:v9")
     assert given.of(Image) == ()
@@ -132,6 +136,7 @@ def test_the_plan_prints_for_people_and_for_machines():
     plan = plan_of()
     table = as_table(plan)
     assert table.count("\n") + 1 == len(plan.resources)
+    assert "FirstChunkModelLatency above 2,000,000" in table
     assert "1 x ml.g5.xlarge, al2023-ami-sagemaker-inference-gpu-4-1" in table
     parsed = json.loads(json.dumps(as_json(plan)))
     assert [resource["name"] for resource in parsed["resources"]] == [resource.name for resource in plan.resources]
