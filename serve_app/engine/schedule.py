@@ -1,22 +1,34 @@
 """What the engine speaks next, and whom it turns away: decisions only, no clock, no thread, no torch.
 
-The rule. A listener hears a gap when the audio that was handed on has been played before more is there, so each segment
-has a deadline: the moment when its listener falls silent. Who has heard nothing yet is silent from the moment of
-asking. The earliest deadline goes first, which keeps the greatest lateness as small as any order can (Jackson 1955).
+A listener hears a gap when the audio that was handed on has been played before more is there. So the segment of one who
+hears something has a deadline, the moment of falling silent, and the earliest goes first, which keeps the greatest
+lateness as small as any order can (Jackson 1955). One who hears nothing yet goes before them all, in order of arrival,
+as long as the others stay in time by what passes were measured to take: a gap is worse than a later beginning.
 
-Nobody starves: a deadline lies never before its segment's arrival, so once it has passed, nothing that comes later goes
-first; and each batch has the most urgent segment in it.
+Nobody starves. A listener in silence waits at most PATIENCE_S for the others' sake and then competes by deadline, too;
+a deadline is never before its segment's arrival, so once it has passed, nothing that comes later goes first.
 """
 
 import math
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from serve_app.engine.pass_times import PassTimes
 from serve_app.engine.types import Segment
 from serve_app.errors import QueueSaturated
+
+MARGIN_S = 1.0
+"""How long before their deadlines the others' segments have to be there for one in silence to go first. It covers what
+estimates miss: later segments of theirs, and the next who come. The least with which the simulated load of 90 % has no
+gap, see docs/scheduling.md.
+"""
+
+PATIENCE_S = 3.0
+"""How long one in silence waits so that others hear no gap. Longer keeps gaps away even where work piles up, but then a
+start is late: an answer that has not begun after a few seconds is given up.
+"""
 
 BUCKET_TOKENS = (32, 64, 128, 256)
 """Upper bounds of the lengths that share a batch, where the longest decides what the others cost."""
@@ -29,7 +41,7 @@ class Policy:
     Attributes:
         max_batch: segments in one forward pass.
         max_queue: segments that wait; past it a new utterance is refused.
-        max_wait_s: how long after its deadline a new utterance may begin to be spoken; past it, it is refused.
+        max_wait_s: how long its listener may be left in silence by a new utterance; past it, it is refused.
     """
 
     max_batch: int
@@ -43,36 +55,36 @@ class Pending:
 
     Attributes:
         arrival: sequence number of its submission.
-        deadline_s: when its listener has nothing left to hear.
+        deadline_s: when its listener falls silent; for one in silence, when it came.
         tokens: phoneme tokens that would last as long at speed 1; most of the work goes by seconds of audio.
     """
 
     segment: Segment
     arrival: int
     deadline_s: float
+    silent: bool = field(init=False)
     tokens: float = field(init=False)
     bucket: int = field(init=False)
 
     def __post_init__(self) -> None:
+        self.silent = self.segment.slack_s == 0
         self.tokens = len(self.segment.phoneme_ids) / self.segment.speed
         self.bucket = bisect_left(BUCKET_TOKENS, self.tokens)
 
 
-def plan_batch(waiting: Collection[Pending], max_batch: int) -> list[Pending]:
+def plan_batch(waiting: Iterable[Pending], max_batch: int, now_s: float, times: PassTimes) -> list[Pending]:
     """Pick the next forward pass, most urgent first; [] only if nothing waits.
 
     The most urgent segment is in it, and the most urgent ones of its length with it. None goes before an earlier one of
     its own session.
     """
-    if not waiting:
-        return []
-    first = min(waiting, key=_urgency)
+    ordered = _by_urgency(waiting, max_batch, now_s, times)
     if max_batch == 1:
-        return [first]
+        return ordered[:1]
     batch: list[Pending] = []
     passed_over: set[str] = set()
-    for pending in sorted(waiting, key=_urgency):
-        if pending.bucket == first.bucket and pending.segment.session_id not in passed_over:
+    for pending in ordered:
+        if pending.bucket == ordered[0].bucket and pending.segment.session_id not in passed_over:
             batch.append(pending)
             if len(batch) == max_batch:
                 break
@@ -81,8 +93,38 @@ def plan_batch(waiting: Collection[Pending], max_batch: int) -> list[Pending]:
     return batch
 
 
+def _by_urgency(waiting: Iterable[Pending], max_batch: int, now_s: float, times: PassTimes) -> list[Pending]:
+    """Without what waits behind a segment of a silent session: it is not due before that one is heard."""
+    silent: dict[str, Pending] = {}
+    playing: list[Pending] = []
+    for pending in sorted(waiting, key=lambda pending: pending.arrival):
+        if pending.segment.session_id in silent:
+            continue
+        if pending.silent:
+            silent[pending.segment.session_id] = pending
+        else:
+            playing.append(pending)
+    playing.sort(key=_urgency)
+    begin = _Work(max_batch)
+    for pending in list(silent.values())[:1]:
+        begin.add(pending)
+    if silent and _stay_in_time(playing, max_batch, now_s + begin.seconds(times), times):
+        return [*silent.values(), *playing]
+    return sorted([*silent.values(), *playing], key=_urgency)
+
+
+def _stay_in_time(playing: Sequence[Pending], max_batch: int, from_s: float, times: PassTimes) -> bool:
+    """Whether an engine that begins then with the first of them has each one done MARGIN_S before its deadline."""
+    work = _Work(max_batch)
+    for pending in playing:
+        work.add(pending)
+        if from_s + work.seconds(times) > pending.deadline_s - MARGIN_S:
+            return False
+    return True
+
+
 def _urgency(pending: Pending) -> tuple[float, int]:
-    return pending.deadline_s, pending.arrival
+    return pending.deadline_s + PATIENCE_S * pending.silent, pending.arrival
 
 
 class Schedule:
@@ -133,7 +175,7 @@ class Schedule:
 
     def begin(self, now_s: float) -> list[Pending]:
         """Take the next forward pass out of the queue; [] only if nothing waits. Then call `end`."""
-        batch = plan_batch(self._waiting, self._policy.max_batch)
+        batch = plan_batch(self._waiting, self._policy.max_batch, now_s, self._times)
         for pending in batch:
             del self._waiting[pending]
         self._running, self._running_since_s = batch, now_s
@@ -155,29 +197,27 @@ class Schedule:
             pending.deadline_s += late_s.get(pending.segment.session_id, 0.0)
 
     def _admit(self, newcomer: Pending, now_s: float) -> None:
-        by_urgency = sorted(self._waiting, key=_urgency)
-        if len(by_urgency) >= self._policy.max_queue:
-            surplus = by_urgency[: len(by_urgency) - self._policy.max_queue + 1]
-            back_s = self._rest_of_pass_s(now_s) + self._work_s(surplus)
-            raise _saturated("its queue is full", back_s)
-        ahead_s = self._rest_of_pass_s(now_s) + self._work_s(
-            pending for pending in by_urgency if pending.deadline_s <= newcomer.deadline_s
-        )
-        if now_s + ahead_s - newcomer.deadline_s > self._policy.max_wait_s:
-            raise _saturated(f"speech would begin in {math.ceil(ahead_s)} s", self._back_in_s(by_urgency, now_s))
+        """See Policy. Who is turned away is told when the same answer would be yes, were nobody else to come."""
+        if len(self._waiting) >= self._policy.max_queue:
+            surplus = sorted(self._waiting, key=_urgency)[: len(self._waiting) - self._policy.max_queue + 1]
+            raise _saturated("its queue is full", self._rest_of_pass_s(now_s) + self._work_s(surplus))
+        begin_s = self._free_in_s(now_s)
+        too_late_s = begin_s - newcomer.segment.slack_s - self._policy.max_wait_s
+        if too_late_s > 0:
+            raise _saturated(f"speech would begin in {math.ceil(begin_s)} s", too_late_s)
 
-    def _back_in_s(self, by_urgency: Sequence[Pending], now_s: float) -> float:
-        """How soon a listener in silence could be let in, were nobody else to come: what falls due meanwhile counts."""
+    def _free_in_s(self, now_s: float) -> float:
+        """When one in silence would be spoken: after those who are, and what else is due by then."""
         work = _Work(self._policy.max_batch)
-        back_s, taken = 0.0, 0
+        later = deque(sorted((pending for pending in self._waiting if not pending.silent), key=_urgency))
+        for pending in self._waiting:
+            if pending.silent:
+                work.add(pending)
         while True:
-            while taken < len(by_urgency) and by_urgency[taken].deadline_s <= now_s + back_s:
-                work.add(by_urgency[taken])
-                taken += 1
-            latest_s = self._rest_of_pass_s(now_s) + work.seconds(self._times) - self._policy.max_wait_s
-            if latest_s <= back_s:
-                return back_s
-            back_s = latest_s
+            free_s = self._rest_of_pass_s(now_s) + work.seconds(self._times)
+            if not later or later[0].deadline_s > now_s + free_s + MARGIN_S:
+                return free_s
+            work.add(later.popleft())
 
     def _rest_of_pass_s(self, now_s: float) -> float:
         if not self._running:

@@ -18,12 +18,12 @@ Promise = Callable[[Engine], Awaitable[None]]
 
 
 def segment(name: str, phoneme_ids: tuple[int, ...] = PHONEME_IDS, voice: str = VOICE, speed: float = 4.0) -> Segment:
-    """`a0` is the first segment of session a, whose listener hears nothing yet; each later one has a second more to go.
+    """`a0` is the first segment of session a, whose listener hears nothing yet; each later one has ten seconds more.
 
     Fast speech, so that the real model has little to compute.
     """
     index = int(name[1:])
-    return Segment(name[0], f"request-{name[0]}", index, phoneme_ids, voice, speed, slack_s=float(index))
+    return Segment(name[0], f"request-{name[0]}", index, phoneme_ids, voice, speed, slack_s=10.0 * index)
 
 
 def keep(promise: Promise, engine: Engine) -> None:

@@ -3,12 +3,13 @@
 import itertools
 import math
 from collections import defaultdict
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve_app.engine.schedule import BUCKET_TOKENS, Pending, Policy, Schedule, plan_batch
+from serve_app.engine.schedule import BUCKET_TOKENS, MARGIN_S, PATIENCE_S, Pending, Policy, Schedule
 from serve_app.engine.types import MAX_PHONEMES, Segment
 from serve_app.errors import QueueSaturated
 
@@ -56,8 +57,38 @@ def order(schedule: Schedule, now_s: float = 0.0, pass_s: float = 0.0) -> list[s
 
 
 def test_silence_goes_first_in_order_of_arrival_then_who_runs_dry_first() -> None:
-    waiting = (segment("a3", 2.5), segment("b1", 0.7), segment("c0"), segment("d2", 0.1), segment("e0"))
+    waiting = (segment("a3", 25.0), segment("b1", 7.0), segment("c0"), segment("d2", 3.0), segment("e0"))
     assert order(filled(ONE, *waiting)) == ["c0", "e0", "d2", "b1", "a3"]
+
+
+def test_silence_waits_where_it_would_make_another_listener_hear_a_gap() -> None:
+    for slack_s, expected in ((1.0 + MARGIN_S, ["b0", "a1"]), (0.9 + MARGIN_S, ["a1", "b0"])):
+        schedule = timed(ONE, pass_s=0.5)
+        schedule.submit(segment("a1", slack_s), 0.0)
+        schedule.submit(segment("b0"), 0.0)
+        assert order(schedule) == expected
+
+
+def test_the_work_for_all_the_others_counts_not_only_the_next_one() -> None:
+    for others, first in ((3, "n0"), (4, "a1")):
+        schedule = timed(ONE, pass_s=0.5)
+        for name in "abcd"[:others]:
+            schedule.submit(segment(f"{name}1", slack_s=2.0 + MARGIN_S), 0.0)
+        schedule.submit(segment("n0"), 0.0)
+        assert order(schedule)[0] == first
+
+
+def test_the_patience_of_one_in_silence_ends() -> None:
+    schedule = timed(ONE, pass_s=0.5)
+    for index in range(12):  # more than can be in time
+        schedule.submit(segment(f"{'abcdefghijkl'[index]}1", slack_s=0.4 * (index + 1)), 0.0)
+    schedule.submit(segment("z0"), 0.0)
+    assert order(schedule, pass_s=0.5).index("z0") == sum(0.4 * (index + 1) <= PATIENCE_S for index in range(12))
+
+
+def test_what_waits_behind_the_first_segment_of_a_silent_session_is_not_due_yet() -> None:
+    schedule = filled(ONE, segment("a0"), segment("a1", slack_s=1.5), segment("b1", slack_s=1.55))
+    assert order(schedule, pass_s=0.1) == ["a0", "b1", "a1"]  # a1 is due 1.5 s after a0 is there, at 1.6 s
 
 
 def test_who_has_been_dry_for_longer_goes_before_who_has_just_come() -> None:
@@ -132,7 +163,7 @@ def test_a_segment_in_the_running_pass_cannot_be_withdrawn() -> None:
 
 
 def test_an_idle_engine_has_nothing_to_plan() -> None:
-    assert Schedule(ONE).begin(0.0) == plan_batch([], 4) == []
+    assert Schedule(ONE).begin(0.0) == Schedule(Policy(4, 1000, math.inf)).begin(0.0) == []
 
 
 def test_only_a_new_utterance_is_refused_by_the_number_that_waits() -> None:
@@ -155,7 +186,7 @@ def test_who_would_wait_too_long_is_refused_and_told_when_not() -> None:
 def test_what_is_due_later_makes_nobody_wait() -> None:
     schedule = timed(Policy(1, 1000, max_wait_s=2.0), pass_s=0.5)
     for index in range(1, 50):
-        schedule.submit(segment(f"a{index}", slack_s=1.0 * index), 0.0)
+        schedule.submit(segment(f"a{index}", slack_s=10.0 * index), 0.0)
     schedule.submit(segment("b0"), 0.0)
     assert order(schedule)[0] == "b0"
 
@@ -251,10 +282,10 @@ def test_nobody_starves_whoever_comes_after_a_deadline_goes_later(
     spoken = [(start_s, batch[0]) for start_s, batch in play(arrivals, 1, pass_s)]
     came_s = dict(enumerate(sorted(arrival[1] for arrival in arrivals)))
     for (_, earlier), (_, later) in itertools.combinations(spoken, 2):
-        assert came_s[earlier.arrival] <= later.deadline_s
+        assert came_s[earlier.arrival] <= later.deadline_s + PATIENCE_S * later.silent
 
 
-@given(st.lists(st.floats(0, 30), min_size=1, max_size=30), st.floats(0.1, 2))
+@given(st.lists(st.floats(0.01, 30), min_size=1, max_size=30), st.floats(0.1, 2))
 def test_deadlines_are_kept_wherever_any_order_could_keep_them(slacks_s: list[float], pass_s: float) -> None:
     feasible = all(slack_s >= (place + 1) * pass_s for place, slack_s in enumerate(sorted(slacks_s)))
     schedule = Schedule(ONE)
@@ -269,8 +300,10 @@ def test_deadlines_are_kept_wherever_any_order_could_keep_them(slacks_s: list[fl
 
 
 @given(st.lists(st.tuples(st.floats(0, 10), st.integers(5, 200)), min_size=3, max_size=40), st.integers(1, 4))
-def test_who_comes_back_when_told_is_let_in_if_nobody_else_came(queue: list[tuple[float, int]], max_batch: int) -> None:
-    def pass_s(batch: list[Pending]) -> float:
+def test_who_comes_back_when_told_is_let_in_or_a_pass_later_if_nobody_else_came(
+    queue: list[tuple[float, int]], max_batch: int
+) -> None:
+    def pass_s(batch: Iterable[Pending]) -> float:
         return 0.05 + 0.01 * sum(pending.tokens for pending in batch)
 
     def speak(schedule: Schedule, now_s: float) -> float:
@@ -284,17 +317,18 @@ def test_who_comes_back_when_told_is_let_in_if_nobody_else_came(queue: list[tupl
         speak(schedule, start_s)
     for number, (slack_s, tokens) in enumerate(queue):
         schedule.submit(Segment(f"s{number}", "r", 1, (1,) * tokens, "v", slack_s=slack_s), 0.0)
-    back_s = told_to_come_back_in_s(schedule)
+    back_s = told_to_come_back_in_s(schedule, 0.0)
     if back_s is not None:
-        now_s = 0.0
+        now_s, a_pass_s = 0.0, pass_s(Pending(segment("z1", tokens=200), 0, 0.0) for _ in range(max_batch))
         while len(schedule) and now_s < back_s:
             now_s = speak(schedule, now_s)
-        schedule.submit(segment("n0"), max(back_s, now_s))
+        again_s = told_to_come_back_in_s(schedule, max(back_s, now_s))
+        assert again_s is None or again_s <= math.ceil(a_pass_s)  # something long that was not due has just begun
 
 
-def told_to_come_back_in_s(schedule: Schedule) -> float | None:
+def told_to_come_back_in_s(schedule: Schedule, now_s: float) -> float | None:
     try:
-        schedule.submit(segment("n0"), 0.0)
+        schedule.submit(segment("n0"), now_s)
     except QueueSaturated as refusal:
         return refusal.retry_after_s
     return None
