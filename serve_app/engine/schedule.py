@@ -56,31 +56,29 @@ class Pending:
     Attributes:
         arrival: sequence number of its submission.
         deadline_s: when its listener falls silent; for one in silence, when it came.
+        silent: whether its listener heard nothing when it came, and waits for it and nothing before it.
         tokens: phoneme tokens that would last as long at speed 1; most of the work goes by seconds of audio.
     """
 
     segment: Segment
     arrival: int
     deadline_s: float
-    silent: bool = field(init=False)
+    silent: bool
     tokens: float = field(init=False)
     bucket: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.silent = self.segment.slack_s == 0
         self.tokens = len(self.segment.phoneme_ids) / self.segment.speed
         self.bucket = bisect_left(BUCKET_TOKENS, self.tokens)
 
 
 def plan_batch(waiting: Iterable[Pending], max_batch: int, now_s: float, times: PassTimes) -> list[Pending]:
-    """Pick the next forward pass, most urgent first; [] only if nothing waits.
+    """Pick the next forward pass out of what waits, given in order of arrival; [] only if nothing does.
 
     The most urgent segment is in it, and the most urgent ones of its length with it. None goes before an earlier one of
     its own session.
     """
     ordered = _by_urgency(waiting, max_batch, now_s, times)
-    if max_batch == 1:
-        return ordered[:1]
     batch: list[Pending] = []
     passed_over: set[str] = set()
     for pending in ordered:
@@ -94,10 +92,10 @@ def plan_batch(waiting: Iterable[Pending], max_batch: int, now_s: float, times: 
 
 
 def _by_urgency(waiting: Iterable[Pending], max_batch: int, now_s: float, times: PassTimes) -> list[Pending]:
-    """Without what waits behind a segment of a silent session: it is not due before that one is heard."""
+    """Most urgent first, without what waits behind a segment of a silent session: it is due after that is heard."""
     silent: dict[str, Pending] = {}
     playing: list[Pending] = []
-    for pending in sorted(waiting, key=lambda pending: pending.arrival):
+    for pending in waiting:
         if pending.segment.session_id in silent:
             continue
         if pending.silent:
@@ -105,11 +103,10 @@ def _by_urgency(waiting: Iterable[Pending], max_batch: int, now_s: float, times:
         else:
             playing.append(pending)
     playing.sort(key=_urgency)
-    begin = _Work(max_batch)
-    for pending in list(silent.values())[:1]:
-        begin.add(pending)
-    if silent and _stay_in_time(playing, max_batch, now_s + begin.seconds(times), times):
-        return [*silent.values(), *playing]
+    for first in silent.values():
+        if _stay_in_time(playing, max_batch, now_s + times.seconds(1, first.tokens), times):
+            return [*silent.values(), *playing]
+        break
     return sorted([*silent.values(), *playing], key=_urgency)
 
 
@@ -151,11 +148,13 @@ class Schedule:
         Raises:
             QueueSaturated: a first segment past a bound; when to come back is told with it.
         """
-        deadline_s = now_s + segment.slack_s
-        for other in self._waiting:
-            if _same_utterance(other.segment, segment) and other.segment.index < segment.index:
-                deadline_s = max(deadline_s, other.deadline_s)
-        pending = Pending(segment, self._arrivals, deadline_s)
+        earlier = [
+            other
+            for other in self._waiting
+            if _same_utterance(other.segment, segment) and other.segment.index < segment.index
+        ]
+        deadline_s = max([now_s + segment.slack_s, *(other.deadline_s for other in earlier)])
+        pending = Pending(segment, self._arrivals, deadline_s, silent=segment.slack_s == 0 and not earlier)
         if segment.index == 0:
             self._admit(pending, now_s)
         self._arrivals += 1

@@ -319,7 +319,10 @@ def test_who_comes_back_when_told_is_let_in_or_a_pass_later_if_nobody_else_came(
         schedule.submit(Segment(f"s{number}", "r", 1, (1,) * tokens, "v", slack_s=slack_s), 0.0)
     back_s = told_to_come_back_in_s(schedule, 0.0)
     if back_s is not None:
-        now_s, a_pass_s = 0.0, pass_s(Pending(segment("z1", tokens=200), 0, 0.0) for _ in range(max_batch))
+        now_s, a_pass_s = (
+            0.0,
+            pass_s(Pending(segment("z1", tokens=200), 0, 0.0, silent=False) for _ in range(max_batch)),
+        )
         while len(schedule) and now_s < back_s:
             now_s = speak(schedule, now_s)
         again_s = told_to_come_back_in_s(schedule, max(back_s, now_s))
