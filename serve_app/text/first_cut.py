@@ -28,14 +28,16 @@ def cut_first(piece: Piece, above: int) -> list[Piece]:
     length = len(piece.phoneme_ids)
     if length <= above:
         return [piece]
-    places = [at for at in _places(piece) if MIN_TOKENS <= at <= length - MIN_TOKENS]
+    places = [
+        at for at in _places(piece) if MIN_TOKENS < at <= length - MIN_TOKENS
+    ]  # behind a blank, which is left out
     starts, at = [0], min(places, default=None)
     while at is not None:
-        room = GROWTH * (at - starts[-1])
+        room = GROWTH * (at - 1 - starts[-1])
         starts.append(at)
         if length - at <= room:
             break
-        at = max((further for further in places if MIN_TOKENS <= further - at <= room), default=None)
+        at = max((further for further in places if MIN_TOKENS < further - at <= room), default=None)
     ends = [*(start - 1 for start in starts[1:]), length]
     return [_part(piece, start, end) for start, end in zip(starts, ends, strict=True)]
 
