@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from serve_app.errors import TABLE, SpeechError, UnknownVoice
+from serve_app.errors import TABLE, QueueSaturated, SpeechError, UnknownVoice
 
 DOCUMENT = (Path(__file__).resolve().parent.parent / "docs" / "api.md").read_text()
 
@@ -28,6 +28,11 @@ def test_an_error_crosses_processes_whole(error):
     received = pickle.loads(pickle.dumps(sent))
     assert type(received) is error
     assert (received.message, received.request_id, str(received)) == ("said to a person", "r1", "said to a person")
+
+
+def test_a_refusal_may_know_better_when_to_come_back_and_takes_it_across_processes():
+    told = pickle.loads(pickle.dumps(QueueSaturated("busy", 12)))
+    assert (told.retry_after_s, QueueSaturated("busy").retry_after_s) == (12, 1)
 
 
 @pytest.mark.parametrize(

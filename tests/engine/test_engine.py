@@ -126,6 +126,49 @@ def test_the_bound_counts_what_waits_and_a_listener_who_leaves_frees_a_place_at_
     keep(scenario, engine)
 
 
+def test_who_would_wait_too_long_is_refused_at_once_and_told_when_to_come_back(build: Build) -> None:
+    tones, clock = Tones(gated=True), Clock()
+    engine = build(tones, clock, max_wait_s=4)
+
+    async def scenario(_: object) -> None:
+        for _turn in range(3):  # the first pass does not count: it is slower than what follows
+            task = asyncio.create_task(engine.synthesize(segment("z0")))
+            await tones.running()
+            clock.now_s += 3
+            tones.gate.release()
+            await task
+        running, _ = await ask(engine, segment("a0"))
+        await tones.running()
+        waiting, _ = await ask(engine, segment("b0"))
+        with pytest.raises(QueueSaturated) as refused:
+            await engine.synthesize(segment("c0"))
+        assert refused.value.retry_after_s == 2  # 6 s of work, of which 4 may be waited for
+        clock.now_s += 2
+        later, _ = await ask(engine, segment("c0"))
+        tones.gate.release(3)
+        await asyncio.gather(*running, *waiting, *later)
+
+    keep(scenario, engine)
+
+
+def test_a_session_that_leaves_frees_the_engine_within_one_segment(build: Build) -> None:
+    tones = Tones(gated=True)
+    engine = build(tones)
+
+    async def scenario(_: object) -> None:
+        leaving, _ = await ask(engine, *(segment(f"a{index}") for index in range(5)))
+        assert await tones.running() == ["a0"]
+        staying, _ = await ask(engine, segment("b9"))
+        for task in leaving:
+            task.cancel()
+        await asyncio.wait(leaving)
+        tones.gate.release(2)
+        await asyncio.gather(*staying)
+        assert await tones.running() == ["b9"]
+
+    keep(scenario, engine)
+
+
 def test_a_running_segment_whose_listener_left_is_dropped_at_its_end(build: Build) -> None:
     tones = Tones(gated=True)
     engine = build(tones)

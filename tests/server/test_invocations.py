@@ -7,7 +7,7 @@ import wave
 import pytest
 
 from serve_app.engine.fake import FakeEngine
-from serve_app.errors import Internal
+from serve_app.errors import Internal, QueueSaturated
 from serve_app.metrics import UTTERANCES
 from serve_app.protocol.sse import SseDecoder
 from tests.asgi import http, turns_until
@@ -246,6 +246,13 @@ def test_requests_past_the_bound_are_refused_with_retry_after():
                 assert (await later.response())[0] == 200
 
     asyncio.run(scenario())
+
+
+def test_a_refusal_of_the_engine_says_when_to_come_back():
+    engine = FakeEngine()
+    engine.fail_next(QueueSaturated("The engine is busy. Try again in 7 s.", 7))
+    status, headers, body = asyncio.run(answer_to({"text": "Hi there."}, engine=engine))
+    assert (status, headers["retry-after"], json.loads(body)["code"]) == (503, "7", "queue_saturated")
 
 
 def test_requests_whose_body_is_still_coming_count_and_have_a_deadline():

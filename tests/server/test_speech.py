@@ -14,6 +14,7 @@ from serve_app.protocol.requests import SpeechRequest
 from serve_app.server.listener import Listener
 from serve_app.server.speech import MAX_PAUSES_S, Sentences, Speech
 from serve_app.text.pieces import Piece, WordSpan
+from serve_app.text.vocab import VOCAB
 from tests.asgi import turns_until
 from tests.fakes import CountingRecorder
 
@@ -246,3 +247,99 @@ def test_a_sentence_cut_for_its_length_goes_on_without_the_pause_of_a_full_stop(
     samples, words = spoken(sentences=(first, "One day"))
     between = samples[round(words[-3].end_s * SAMPLE_RATE) : round(words[-2].start_s * SAMPLE_RATE)]
     assert (np.count_nonzero(np.abs(between) < 1e-3) / SAMPLE_RATE > 0.15) == pauses
+
+
+class Clock:
+    now_s = 100.0
+
+    def __call__(self):
+        return self.now_s
+
+
+def test_a_segment_says_for_how_long_its_listener_still_has_something_to_hear():
+    async def scenario():
+        clock, engine, listener = Clock(), FakeEngine(gated=True), Listener("s")
+        speech = Speech(WordPhonemizer(9), engine, NoRecorder(), lookahead_segments=2, clock=clock)
+        sentences = Sentences(["One fine day", "$14.20", "Bob"], final=True)
+        async with (
+            asyncio.timeout(10),
+            aclosing(speech.speak(SpeechRequest(text="x"), sentences, listener=listener)) as parts,
+        ):
+            engine.allow(1)
+            first = await anext(parts)
+            clock.now_s += 0.1
+            engine.allow(1)
+            second = await anext(parts)
+            engine.allow(1)
+            await anext(parts)
+        return [len(part.samples) / SAMPLE_RATE for part in (first, second)], engine.finished
+
+    (first_s, second_s), segments = asyncio.run(scenario())
+    slacks_s = [segment.slack_s for segment in segments]
+    assert slacks_s[0] == 0
+    assert 0.2 < slacks_s[1] < 3  # not spoken yet when the second was sent: what is expected of it
+    assert slacks_s[2] > first_s - 0.1  # the first one as it was, the second as expected
+    assert slacks_s[2] != pytest.approx(first_s + second_s)
+
+
+def test_between_two_utterances_of_a_session_the_listener_still_hears_the_first():
+    async def scenario():
+        clock, engine, listener = Clock(), FakeEngine(), Listener("s")
+        speech = Speech(WordPhonemizer(9), engine, NoRecorder(), lookahead_segments=2, clock=clock)
+
+        async def say(text):
+            async with asyncio.timeout(10):
+                spoken = speech.speak(SpeechRequest(text=text), Sentences([text], final=True), listener=listener)
+                return sum([len(part.samples) / SAMPLE_RATE async for part in spoken])
+
+        lasts_s = await say("One fine day")
+        clock.now_s += 0.1
+        await say("Bob")
+        clock.now_s += 60
+        await say("Bob")
+        return lasts_s, [segment.slack_s for segment in engine.finished]
+
+    lasts_s, slacks_s = asyncio.run(scenario())
+    assert slacks_s == pytest.approx([0, lasts_s - 0.1, 0])
+
+
+class LongSentences(WordPhonemizer):
+    """Two clauses of 24 tokens and a blank between."""
+
+    async def pieces(self, sentence, lang):
+        clause = (50,) * 23
+        comma, blank = VOCAB[","], VOCAB[" "]
+        return [Piece((*clause, comma, blank, *clause, STOP), words=(WordSpan(sentence, 0, 23),))]
+
+
+def lengths(sentences, *, first_cut_above, heard_s=0.0):
+    async def scenario():
+        engine, listener = FakeEngine(), Listener("s")
+        listener.hear(heard_s, 100.0)
+        speech = Speech(
+            LongSentences(9),
+            engine,
+            NoRecorder(),
+            lookahead_segments=2,
+            first_cut_above=first_cut_above,
+            clock=Clock(),
+        )
+        spoken = speech.speak(SpeechRequest(text="x"), Sentences(sentences, final=True), listener=listener)
+        async with asyncio.timeout(10):
+            samples = np.concatenate([part.samples async for part in spoken])
+        return samples, [len(segment.phoneme_ids) for segment in engine.finished]
+
+    return asyncio.run(scenario())
+
+
+def test_only_a_long_sentence_that_is_waited_for_in_silence_is_cut():
+    assert lengths(["one", "two"], first_cut_above=40)[1] == [24, 24, 49]
+    assert lengths(["one", "two"], first_cut_above=49)[1] == [49, 49]
+    assert lengths(["one", "two"], first_cut_above=None)[1] == [49, 49]
+    assert lengths(["one", "two"], first_cut_above=40, heard_s=1.0)[1] == [49, 49]
+
+
+def test_where_a_sentence_was_cut_at_a_clause_the_pause_is_short():
+    samples, _ = lengths(["one"], first_cut_above=40)
+    pauses_s = silences_s(samples)
+    assert pauses_s[1] <= 0.25

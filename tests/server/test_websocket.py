@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from serve_app.engine.fake import FakeEngine
-from serve_app.errors import Internal
+from serve_app.errors import Internal, QueueSaturated
 from serve_app.metrics import ACTIVE_SESSIONS, SESSIONS_ENDED, UTTERANCES
 from serve_app.server.websocket import HIGH_WATER_BYTES, MAX_CONTROL_FRAMES
 from tests.asgi import turns_until, websocket
@@ -413,3 +413,43 @@ def test_sessions_that_ask_at_once_are_counted_before_their_upgrade_is_answered(
             assert (await later.next())["type"] == "websocket.accept"
 
     asyncio.run(scenario())
+
+
+def test_sentences_that_come_as_messages_of_their_own_are_due_when_the_one_before_ends():
+    async def scenario(socket, engine):
+        for number in range(3):
+            socket.say({"text": f"Message number {number} is here.", "request_id": f"r{number}"})
+        for _ in range(3):
+            await socket.until("synthesis_complete")
+        return [segment.slack_s for segment in engine.finished]
+
+    first, second, third = run(scenario)
+    assert first == 0 < second < third
+
+
+def test_after_a_barge_in_the_next_message_is_waited_for_in_silence():
+    async def scenario(socket, engine):
+        engine.allow(2)
+        socket.say({"text": "One is here. Two is here. Three is here.", "request_id": "gone"})
+        await turns_until(lambda: len(engine.finished) == 2)
+        socket.say({"type": "cancel"})
+        await socket.until("synthesis_cancelled")
+        socket.say({"text": "And now this.", "request_id": "next"})
+        engine.allow(2)
+        await socket.until("synthesis_complete")
+        return engine.started[-1]
+
+    last = run(scenario, FakeEngine(gated=True))
+    assert (last.request_id, last.slack_s) == ("next", 0)
+
+
+def test_a_message_past_the_engine_s_bound_is_told_when_to_come_back_and_the_session_lives_on():
+    async def scenario(socket, engine):
+        engine.fail_next(QueueSaturated("The engine is busy. Try again in 7 s.", 7))
+        socket.say({"text": "Hello there."})
+        refused, _ = await socket.until("error")
+        assert (refused["code"], refused["message"]) == ("queue_saturated", "The engine is busy. Try again in 7 s.")
+        socket.say({"text": "Hello there."})
+        await socket.until("synthesis_complete")
+
+    run(scenario)
