@@ -34,7 +34,7 @@ MODEL_FOLDER = Path("/opt/ml/model")
 """Where SageMaker puts an endpoint's model, read-only."""
 
 MIN_MEMORY_BYTES = 3 << 30
-"""Ray and the replicas peak at 2.4 GiB on a CPU, page cache included (docs/image.md)."""
+"""Ray and the replicas peak at 2.9 GiB on a CPU, page cache included (docs/image.md)."""
 
 DRAIN_WITHIN_S = 20.0
 """For the messages in hand when SIGTERM comes. SageMaker sends SIGKILL 30 s after it."""
