@@ -114,7 +114,7 @@ def main(arguments: Sequence[str], stack: Stack) -> int:
             stack.stop()
         log.error("cannot start: %s", exc)
         return 1
-    except Stopped:
+    except (Stopped, SystemExit):  # the latter from Ray's handlers, which are in force for moments
         with ended_within(EXIT_WITHIN_S):
             stack.stop()
         log.info("stopped before it was ready")

@@ -89,6 +89,12 @@ def test_a_signal_during_the_start_ends_it_at_once(number):
     assert stack.calls == ["start", "stop"]
 
 
+def test_a_signal_that_rays_own_handler_hears_ends_the_start_just_the_same():
+    stack = FakeStack(fail(SystemExit(15)))
+    assert main(["serve"], stack) == 0
+    assert stack.calls == ["start", "stop"]
+
+
 @pytest.mark.parametrize(
     "error", [CannotStart("too small"), WeightsError("no such folder"), SettingsError("kokoro.x is not a setting")]
 )
