@@ -7,16 +7,11 @@ from base64 import b64decode
 import httpx
 import pytest
 
-from deploy.check import BYTES_PER_SECOND, PUBLISHED_BYTES, Target, Wishes, check
+from deploy.check import BYTES_PER_SECOND, Target, Wishes, check
 from scripts.compare_modes import ask, local_agent
 from scripts.local_endpoint.endpoint import endpoint_in_thread
-from serve_app.client.sagemaker import SageMakerClient
-from serve_app.client.session import Chunk
 from serve_app.protocol.sse import SseDecoder
 from tests.client.endpoints import client_of
-
-SENTENCES = ("Hello there.", "This is a post deployment check.", "It has three sentences.")
-SIZES = PUBLISHED_BYTES["8-bit weights"]
 
 
 @pytest.fixture(scope="module")
@@ -38,34 +33,8 @@ def runtime(endpoint):
     )
 
 
-def test_three_sentences_on_one_session_over_the_http2_client_have_the_published_sizes(endpoint):
-    async def speak() -> list[int]:
-        sizes = []
-        async with client_of(endpoint).session() as session, asyncio.timeout(60):
-            for sentence in SENTENCES:
-                await session.say(sentence)
-            await session.close()
-            sizes = [0, 0, 0]
-            done = 0
-            async for event in session:
-                if isinstance(event, Chunk):
-                    sizes[done] += len(event.data)
-                elif type(event).__name__ == "SynthesisComplete":
-                    done += 1
-        return sizes
-
-    assert tuple(asyncio.run(speak())) == SIZES
-
-
-def test_the_response_stream_of_boto3_has_the_same_audio(endpoint, runtime):
-    async def speak() -> bytes:
-        chunks = SageMakerClient("tts", runtime=runtime).synthesize(SENTENCES[0])
-        return b"".join([chunk.data async for chunk in chunks])
-
-    assert len(asyncio.run(speak())) == SIZES[0]
-
-
 def test_every_promise_of_the_check_is_kept(endpoint, runtime):
+    """Three sentences of the published sizes on one session among them, over the real SDK clients."""
     target = Target("tts", runtime, client_of(endpoint))
 
     async def broken() -> list[str]:
@@ -87,6 +56,6 @@ def test_the_agent_speaks_while_it_writes_and_is_understood(stack, listener, tmp
     audio = b"".join(b64decode(event["data"]) for event in events if event["type"] == "audio_chunk")
     heard = " ".join(listener.words(audio))
     assert "train to boston" in heard
-    assert "four hours" in heard
+    assert "4 hours" in heard.replace("four", "4")
     assert len(audio) / BYTES_PER_SECOND == pytest.approx(events[-2]["duration_s"], abs=0.01)
     assert text.read_text() not in json.dumps(agent.lines)
