@@ -32,11 +32,11 @@ class Source(nn.Module):
 
         The official source draws an initial phase at random too, and then never reads it.
         """
-        voiced = (f0 > _VOICED_ABOVE_HZ).to(f0.dtype)[:, None, :, None]
-        loudness = voiced * _VOICED_NOISE + (1 - voiced) * _UNVOICED_NOISE
+        voiced = (f0 > _VOICED_ABOVE_HZ).float()[:, None, :, None]  # float32 also where all else is float64, as the
+        loudness = voiced * _VOICED_NOISE + (1 - voiced) * _UNVOICED_NOISE  # official source does: the same constants
         noise = gaussian(seeds, HARMONICS, f0.shape[1] * self._step).to(f0.dtype)
         by_value = (*noise.shape[:2], f0.shape[1], self._step)
-        waves = self.sines(f0).view(by_value).mul_(voiced * _SINE_AMPLITUDE)
+        waves = self.sines(f0).view(by_value).mul_(_SINE_AMPLITUDE).mul_(voiced)
         waves = waves.addcmul_(noise.view(by_value), loudness).flatten(-2)
         return torch.tanh(self.l_linear(waves.transpose(1, 2)))[:, :, 0]
 

@@ -1,0 +1,17 @@
+import pytest
+
+from scripts import bench_gpu
+
+
+def test_the_whole_benchmark_runs_on_a_cpu(capsys: pytest.CaptureFixture[str]):
+    assert bench_gpu.main(["--device", "cpu", "--batches", "1,2", "--clips", "0", "--repeats", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert "parity: durations identical" in printed
+    assert [line.split()[0] for line in printed.splitlines()[4:6]] == ["1", "2"]
+    assert "one short sentence alone" in printed
+
+
+def test_without_a_card_it_says_how_to_run_it(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(bench_gpu.torch.cuda, "is_available", lambda: False)
+    assert bench_gpu.main([]) == 1
+    assert "--device cpu" in capsys.readouterr().err
