@@ -150,36 +150,9 @@ class Speech:
             EngineUnavailable, Internal: at any point.
         """
         await self.check(request)
-        free = asyncio.Semaphore(self._lookahead)
-        due: asyncio.Queue[_Due | float | None] = asyncio.Queue()
-        running: set[asyncio.Task[AudioChunk]] = set()
-        expected_s: deque[float] = deque()  # audio of each segment in the engine, about
-
-        async def submit() -> None:
-            index, first_pauses, cut_short = 0, list[float](), False
-            async for sentence in sentences:
-                for part in split_at_pauses(sentence):
-                    if isinstance(part, float):
-                        if index:
-                            due.put_nowait(part)
-                        else:
-                            first_pauses.append(part)
-                        continue
-                    pieces = await self._phonemizer.pieces(part, request.language)
-                    for piece in pieces if index else self._cut_first(pieces, listener):
-                        await free.acquire()
-                        slack_s = listener.left_s(self._clock()) + sum(expected_s)
-                        segment = _segment(piece, index, request, listener.session_id, slack_s)
-                        task = asyncio.create_task(self._engine.synthesize(segment))
-                        running.add(task)
-                        expected_s.append(self._pace.expected_s(len(piece.phoneme_ids), request.speed))
-                        resumes = cut_short or piece.resumes
-                        due.put_nowait(_Due(piece, task, resumes, () if index else tuple(first_pauses)))
-                        index, cut_short = index + 1, False
-                cut_short = is_cut_short(sentence)
-
-        submitting = asyncio.create_task(submit())
-        submitting.add_done_callback(lambda _: due.put_nowait(None))
+        ahead = _Ahead(self._lookahead)
+        submitting = asyncio.create_task(self._submit(ahead, request, sentences, listener))
+        submitting.add_done_callback(lambda _: ahead.due.put_nowait(None))
         track = _Track()
 
         def handed_on(spoken: Spoken) -> Spoken:
@@ -187,12 +160,11 @@ class Speech:
             return spoken
 
         try:
-            while (item := await due.get()) is not None:
+            while (item := await ahead.due.get()) is not None:
                 if isinstance(item, float):
                     yield handed_on(track.pause(item))
                     continue
                 chunk = await item.task
-                running.discard(item.task)
                 if item.piece.dropped:
                     self._recorder.record(DROPPED_SYMBOLS, item.piece.dropped)
                 for pause_s in item.pauses_s:
@@ -200,16 +172,47 @@ class Speech:
                 spoken = track.speak(item.piece, chunk, resumes=item.resumes)
                 audio_s = duration_s(len(spoken.samples), spoken.sample_rate)
                 self._pace.record(len(item.piece.phoneme_ids), request.speed, audio_s)
-                expected_s.popleft()
+                ahead.in_engine.popleft()
                 yield handed_on(spoken)
-                free.release()
+                ahead.free.release()
             await submitting  # re-raises what ended it
             if (end := track.finish()) is not None:
                 yield handed_on(end)
         finally:
-            for unfinished in (submitting, *running):
-                unfinished.cancel()
-            await asyncio.gather(submitting, *running, return_exceptions=True)
+            unfinished = (submitting, *(item.task for item in ahead.in_engine))
+            for task in unfinished:
+                task.cancel()
+            await asyncio.gather(*unfinished, return_exceptions=True)
+
+    async def _submit(
+        self, ahead: "_Ahead", request: SpeechRequest, sentences: AsyncIterable[str], listener: Listener
+    ) -> None:
+        """Hand the utterance to the engine, a few segments ahead of what is sent."""
+        index, first_pauses, cut_short = 0, list[float](), False
+        async for sentence in sentences:
+            for part in split_at_pauses(sentence):
+                if isinstance(part, float):
+                    if index:
+                        ahead.due.put_nowait(part)
+                    else:
+                        first_pauses.append(part)
+                    continue
+                pieces = await self._phonemizer.pieces(part, request.language)
+                for piece in pieces if index else self._cut_first(pieces, listener):
+                    await ahead.free.acquire()
+                    slack_s = listener.left_s(self._clock()) + ahead.expected_s
+                    segment = _segment(piece, index, request, listener.session_id, slack_s)
+                    ahead.put(
+                        _Due(
+                            piece,
+                            asyncio.create_task(self._engine.synthesize(segment)),
+                            self._pace.expected_s(len(piece.phoneme_ids), request.speed),
+                            resumes=cut_short or piece.resumes,
+                            pauses_s=() if index else tuple(first_pauses),
+                        )
+                    )
+                    index, cut_short = index + 1, False
+            cut_short = is_cut_short(sentence)
 
     def _cut_first(self, pieces: Sequence[Piece], listener: Listener) -> Sequence[Piece]:
         """The beginning of an utterance: in shorter parts if the listener waits for it in silence."""
@@ -220,16 +223,41 @@ class Speech:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Due:
-    """A piece in the engine's hands; `resumes` says that the text before it was cut between two words.
+    """A piece in the engine's hands, and the seconds it will last, about.
 
-    With the first one come the pauses that begin an utterance: no audio leaves before the engine has taken its first
-    segment, so that a refusal still is one.
+    `resumes` says that the text before it was cut where a sentence goes on. With the first one come the pauses that
+    begin an utterance: no audio leaves before the engine has taken its first segment, so that a refusal still is one.
     """
 
     piece: Piece
     task: "asyncio.Task[AudioChunk]"
+    expected_s: float
     resumes: bool
     pauses_s: tuple[float, ...]
+
+
+class _Ahead:
+    """What of one utterance is on its way: pieces in the engine, pauses between them, and None as the end.
+
+    Attributes:
+        in_engine: the pieces whose audio was not handed on, in order.
+        free: how many more may be.
+    """
+
+    def __init__(self, lookahead_segments: int) -> None:
+        self.free = asyncio.Semaphore(lookahead_segments)
+        self.due: asyncio.Queue[_Due | float | None] = asyncio.Queue()
+        self.in_engine: deque[_Due] = deque()
+
+    def put(self, item: _Due) -> None:
+        """Append a piece."""
+        self.in_engine.append(item)
+        self.due.put_nowait(item)
+
+    @property
+    def expected_s(self) -> float:
+        """Audio that is in the engine, about."""
+        return sum(item.expected_s for item in self.in_engine)
 
 
 class _Track:
