@@ -1,0 +1,280 @@
+"""The kernels as a shared library: found or compiled for this processor, loaded, and called with checked tensors."""
+
+import ctypes
+import hashlib
+import logging
+import platform
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from serve_app.config import user_cache_folder
+from serve_app.engine.cpu.packing import Packed
+from serve_app.engine.files import locked, write_atomically
+
+log = logging.getLogger(__name__)
+
+SOURCE = Path(__file__).with_name("kernels.cpp")
+_COMPILERS = ("g++", "c++")
+_FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fopenmp")
+_COMPILE_LIMIT_S = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A kind of processor.
+
+    Attributes:
+        features: what it must have, as /proc/cpuinfo spells it.
+        narrow: it multiplies bfloat16.
+    """
+
+    name: str
+    machine: str
+    features: frozenset[str]
+    flags: tuple[str, ...]
+    narrow: bool = False
+
+
+_AVX2 = frozenset({"avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"})
+_AVX512 = _AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+TARGETS = (
+    Target("avx512-bf16", "x86_64", _AVX512 | {"avx512_bf16"}, ("-march=x86-64-v4", "-mavx512bf16"), narrow=True),
+    Target("avx512", "x86_64", _AVX512, ("-march=x86-64-v4",)),
+    Target("avx2", "x86_64", _AVX2, ("-march=x86-64-v3",)),
+    Target("neon", "aarch64", frozenset(), ()),
+)
+"""Best first."""
+
+
+def supported_targets(machine: str | None = None, cpuinfo: Path = Path("/proc/cpuinfo")) -> list[Target]:
+    """Those that this processor can run, best first; none on unknown kinds."""
+    machine = machine or platform.machine()
+    try:
+        lines = cpuinfo.read_text().splitlines()
+    except OSError:
+        return []
+    features: set[str] = set()
+    for line in lines:
+        name, _, value = line.partition(":")
+        if name.strip() == "flags":
+            features = set(value.split())
+            break
+    return [target for target in TARGETS if target.machine == machine and target.features <= features]
+
+
+class _Convolution(ctypes.Structure):
+    """`Convolution` of kernels.cpp, field by field."""
+
+    _fields_ = (
+        [(name, ctypes.c_void_p) for name in ("input",)]
+        + [(name, ctypes.c_int64) for name in ("in_stride", "rows", "channels")]
+        + [(name, ctypes.c_void_p) for name in ("in_sums", "scale", "shift")]
+        + [("epsilon", ctypes.c_double), ("in_gain", ctypes.c_float), ("alpha", ctypes.c_void_p)]
+        + [("slope", ctypes.c_float), ("weights", ctypes.c_void_p), ("bias", ctypes.c_void_p)]
+        + [(name, ctypes.c_int64) for name in ("outputs", "taps", "dilation", "left", "narrow", "out_rows")]
+        + [("addend", ctypes.c_void_p), ("addend_stride", ctypes.c_int64)]
+        + [("second_addend", ctypes.c_void_p), ("second_stride", ctypes.c_int64)]
+        + [("gain", ctypes.c_float), ("out", ctypes.c_void_p), ("out_stride", ctypes.c_int64)]
+        + [("out_sums", ctypes.c_void_p), ("threads", ctypes.c_int64)]
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Norm:
+    """An AdaIN in front of a convolution.
+
+    Attributes:
+        sums: float64 [2, C]: of the input and its squares over all rows.
+        scale, shift: float32 [C].
+    """
+
+    sums: Tensor
+    scale: Tensor
+    shift: Tensor
+    epsilon: float
+
+
+class Kernels:
+    """A loaded library.
+
+    Raises:
+        OSError: it can't be loaded, or isn't of this version.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._library = ctypes.CDLL(str(path))
+        for name in ("kokoro_panel", "kokoro_convolution_bytes"):
+            getattr(self._library, name).restype = ctypes.c_int64
+        if self._library.kokoro_convolution_bytes() != ctypes.sizeof(_Convolution):
+            raise OSError(f"{path} is of another version")
+        self.panel: int = self._library.kokoro_panel()
+        self._library.kokoro_convolve.restype = None
+        self._library.kokoro_convolve.argtypes = [ctypes.POINTER(_Convolution)]
+        self._library.kokoro_add_and_sum.restype = None
+        self._library.kokoro_add_and_sum.argtypes = [
+            ctypes.c_void_p,
+            ctypes.c_int64,
+            ctypes.c_void_p,
+            *[ctypes.c_int64] * 3,
+            ctypes.c_void_p,
+            ctypes.c_int64,
+        ]
+
+    def convolve(
+        self,
+        x: Tensor,
+        weights: Packed,
+        out: Tensor,
+        *,
+        norm: Norm | None = None,
+        in_gain: float = 1.0,
+        alpha: Tensor | None = None,
+        slope: float = 1.0,
+        dilation: int = 1,
+        left: int | None = None,
+        addends: Sequence[Tensor] = (),
+        gain: float = 1.0,
+        sums: Tensor | None = None,
+    ) -> None:
+        """out = (convolution of the activated, normed x + bias + addends) * gain, over time-major tensors.
+
+        Args:
+            x: [rows, C].
+            out: [out rows, O]; not x, but may be one of the addends.
+            in_gain: what x is multiplied with where there is no norm.
+            alpha: [C], frequencies of Snake; without it the activation is leaky with `slope`, by default none.
+            left: rows of zeros before the first; by default as many as centre the filter.
+            addends: at most two, shaped as `out`.
+            sums: float64 [2, O], is given the sums over time of `out` and its squares.
+        """
+        channels, outputs = weights.channels, weights.outputs
+        _require(x, (None, channels))
+        _require(out, (None, outputs))
+        for addend in addends:
+            _require(addend, (out.shape[0], outputs))
+        if len(addends) > 2 or x.data_ptr() == out.data_ptr():
+            raise ValueError("at most two addends, and no convolution in place")
+        fields = _Convolution(
+            input=x.data_ptr(),
+            in_stride=x.stride(0),
+            rows=x.shape[0],
+            channels=channels,
+            in_gain=in_gain,
+            slope=slope,
+            weights=weights.weights.data_ptr(),
+            bias=weights.bias.data_ptr(),
+            outputs=outputs,
+            taps=weights.taps,
+            dilation=dilation,
+            left=(weights.taps - 1) * dilation // 2 if left is None else left,
+            narrow=weights.narrow,
+            out_rows=out.shape[0],
+            gain=gain,
+            out=out.data_ptr(),
+            out_stride=out.stride(0),
+            threads=torch.get_num_threads(),
+        )
+        if norm is not None:
+            _require(norm.sums, (2, channels), torch.float64, packed=True)
+            _require(norm.scale, (channels,))
+            _require(norm.shift, (channels,))
+            fields.in_sums, fields.scale, fields.shift = (
+                tensor.data_ptr() for tensor in (norm.sums, norm.scale, norm.shift)
+            )
+            fields.epsilon = norm.epsilon
+        if alpha is not None:
+            _require(alpha, (channels,))
+            fields.alpha = alpha.data_ptr()
+        if addends:
+            fields.addend, fields.addend_stride = addends[0].data_ptr(), addends[0].stride(0)
+        if len(addends) == 2:
+            fields.second_addend, fields.second_stride = addends[1].data_ptr(), addends[1].stride(0)
+        if sums is not None:
+            _require(sums, (2, outputs), torch.float64, packed=True)
+            fields.out_sums = sums.data_ptr()
+        self._library.kokoro_convolve(ctypes.byref(fields))
+
+    def add_and_sum(self, x: Tensor, y: Tensor | None, sums: Tensor) -> None:
+        """x += y, where y is given; and the sums over time of x and its squares.
+
+        Args:
+            x: [rows, C], C a multiple of the vectors' width.
+            sums: float64 [2, C].
+        """
+        rows, channels = x.shape
+        _require(x, (None, None))
+        if y is not None:
+            _require(y, (rows, channels))
+        _require(sums, (2, channels), torch.float64, packed=True)
+        if channels % self.panel:
+            raise ValueError(f"channels must be a multiple of {self.panel}")
+        self._library.kokoro_add_and_sum(
+            x.data_ptr(),
+            x.stride(0),
+            y.data_ptr() if y is not None else None,
+            y.stride(0) if y is not None else 0,
+            rows,
+            channels,
+            sums.data_ptr(),
+            torch.get_num_threads(),
+        )
+
+
+def _require(
+    tensor: Tensor, shape: tuple[int | None, ...], dtype: torch.dtype = torch.float32, packed: bool = False
+) -> None:
+    """Raise ValueError unless the kernels can read the tensor as they will: they take addresses at their word."""
+    fits = len(tensor.shape) == len(shape) and all(
+        wanted in (None, size) for wanted, size in zip(shape, tensor.shape, strict=True)
+    )
+    dense = tensor.is_contiguous() if packed else tensor.stride(-1) == 1
+    if tensor.device.type != "cpu" or tensor.dtype != dtype or not fits or not dense:
+        raise ValueError(f"the kernels can't read {tuple(tensor.shape)} {tensor.dtype}, strides {tensor.stride()}")
+
+
+def load_kernels(target: Target, cache: Path | None = None) -> Kernels | None:
+    """The kernels for a target: built ahead, from the cache, or compiled now. None, with a line in the log, if there
+    is no compiler or it fails: there is a slower way to everything that the kernels do."""
+    try:
+        ahead = built_ahead(target)
+        return Kernels(ahead if ahead.exists() else _compiled(target, cache or user_cache_folder()))
+    except (OSError, subprocess.SubprocessError) as exc:
+        said = exc.stderr if isinstance(exc, subprocess.CalledProcessError) else ""
+        reason = said.strip().splitlines()[0] if said and said.strip() else exc
+        log.warning("no native kernels for %s, so speech takes about three times as long: %s", target.name, reason)
+        return None
+
+
+def built_ahead(target: Target, folder: Path = SOURCE.parent) -> Path:
+    """Where a library stands that was compiled before, for machines without a compiler."""
+    return folder / f"kernels-{target.name}-{_digest(SOURCE.read_bytes())}.so"
+
+
+def _compiled(target: Target, cache: Path) -> Path:
+    compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
+    if compiler is None:
+        raise OSError("no C++ compiler (g++) is installed")
+    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
+    made_of = [SOURCE.read_text(), *_FLAGS, *target.flags, version]
+    path = cache / "kernels" / f"{target.name}-{_digest(chr(0).join(made_of).encode())}.so"
+    if not path.exists():
+        with locked(path):
+            if not path.exists():
+                write_atomically(path, lambda to: compile_kernels(compiler, target, to))
+    return path
+
+
+def compile_kernels(compiler: str, target: Target, to: Path) -> None:
+    """Raises CalledProcessError, with what the compiler said."""
+    command = [compiler, *_FLAGS, *target.flags, "-o", str(to), str(SOURCE)]
+    subprocess.run(command, capture_output=True, text=True, check=True, timeout=_COMPILE_LIMIT_S)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
