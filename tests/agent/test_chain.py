@@ -18,6 +18,7 @@ from serve_app.client.errors import Unreachable
 from serve_app.errors import BadRequest
 from serve_app.protocol.sse import SseDecoder
 from tests.agent.fakes import ScriptedModel
+from tests.client.endpoints import socket_server
 from tests.serving import served
 
 pytestmark = pytest.mark.anyio
@@ -132,6 +133,22 @@ async def test_a_speech_server_that_is_not_there_is_one_error():
     with served(app_of(settings, ReaderModel(tokens_per_second=5))) as url:
         events = await events_of(url)
     assert events[-1] == {**events[-1], "type": "error", "message": "speech: no server answers there"}
+
+
+async def test_a_speech_server_that_dies_in_the_middle_ends_the_model_and_is_one_error():
+    async def die(socket):
+        request_id = json.loads(await socket.recv())["request_id"]
+        await socket.send(json.dumps({"type": "synthesis_start", "request_id": request_id}))
+        await socket.send(bytes(4800))
+        socket.transport.abort()
+
+    model = ScriptedModel(["One is here. Two", asyncio.Event()])
+    async with socket_server(die) as address:
+        with served(app_of(load_settings({}, {"tts_endpoint": address}, local=True), model)) as url:
+            events = await events_of(url)
+    assert [event["type"] for event in events][-2:] == ["audio_chunk", "error"]
+    assert "connection ended" in events[-1]["message"]
+    assert model.closed == 1
 
 
 def request_for(endpoint):
