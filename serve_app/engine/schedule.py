@@ -21,8 +21,8 @@ from serve_app.errors import QueueSaturated
 
 MARGIN_S = 1.0
 """How long before their deadlines the others' segments have to be there for one in silence to go first. It covers what
-estimates miss: later segments of theirs, and the next who come. The least with which the simulated load of 90 % has no
-gap, see docs/scheduling.md.
+estimates miss: later segments of theirs, and the next who come. At a simulated load of 90 %, half of it makes 3 to 35
+gaps in 11 000 answers, all of it 1 or 2; more only makes starts later. See docs/scheduling.md.
 """
 
 PATIENCE_S = 3.0

@@ -40,10 +40,10 @@ def test_at_80_percent_of_the_published_engine_the_first_audio_comes_four_times_
     assert ours.refused == 0
 
 
-def test_at_90_percent_there_is_still_no_gap() -> None:
+def test_at_90_percent_a_gap_is_a_rarity_and_the_first_audio_comes_ten_times_sooner() -> None:
     rows = compare(ONE_LOCK, 0.9, HOUR_S, seed=0)
-    assert 4 * rows["by deadline"].ttfa_s[1] <= rows["one lock"].ttfa_s[1]
-    assert rows["by deadline"].gaps <= rows["by deadline"].answers / 1000
+    assert 10 * rows["by deadline"].ttfa_s[1] <= rows["one lock"].ttfa_s[1]
+    assert rows["by deadline"].gaps <= rows["by deadline"].answers / 5000
 
 
 def test_past_what_the_engine_can_do_new_answers_are_refused_and_nobody_waits_longer_than_allowed() -> None:
