@@ -8,7 +8,7 @@ from serve_app.config import DeploymentSettings, Settings, SettingsError, load_s
 from serve_app.metrics import ALL
 
 ROOT = Path(__file__).resolve().parent.parent
-CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
+CONFIGS = [path for path in sorted((ROOT / "configs").glob("*.yaml")) if path.name != "deploy.yaml"]  # of no server
 
 
 def leaves(section, prefix=""):
