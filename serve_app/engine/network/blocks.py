@@ -7,13 +7,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from serve_app.engine.network.activation import activated
 from serve_app.engine.network.masked import Span
 
 SQRT_HALF = 0.5**0.5
 
 
 class AdaIN(nn.Module):
-    """Adaptive instance norm (Huang & Belongie 2017): statistics of the item's own positions, affine from its style.
+    """Adaptive instance norm (Huang & Belongie 2017) and its activation: statistics of the item's own positions, affine
+    from its style.
 
     The affine of all the norms of a stage is one product with the style, see `Styles`; this norm reads its own part.
     """
@@ -33,11 +35,16 @@ class AdaIN(nn.Module):
         scale, shift = affines[:, self.start : middle], affines[:, middle : middle + self.channels]
         return scale[:, :, None], shift[:, :, None]
 
-    def forward(self, x: Tensor, affines: Tensor, span: Span) -> Tensor:
-        """[B, C, size], zero beyond each item, to the same shape, which is not: the shift fills the padding."""
-        scale, shift = self.affine(affines)
-        centred, inverse_deviation = span.normalized(x, self.eps)
-        return centred.mul_(scale * inverse_deviation).add_(shift)
+    def forward(
+        self, x: Tensor, affines: Tensor, span: Span, alpha: Tensor | None = None, dtype: torch.dtype | None = None
+    ) -> Tensor:
+        """[B, C, size] to the same shape, zero beyond each item before and after.
+
+        Args:
+            alpha: of the Snake that follows; None for a leaky ReLU.
+            dtype: of the result; None for that of `x`.
+        """
+        return activated(x, *self.affine(affines), alpha, span, self.eps, dtype or x.dtype)
 
 
 class Styles(nn.Module):
@@ -100,19 +107,19 @@ class StyledBlock(nn.Module):
             before: span of x.
             after: span of the result; the same without up-sampling.
         """
-        h = before.zero(F.leaky_relu_(self.norm1(x, affines, before), 0.2))
+        narrow = self.conv1.weight.dtype
+        h = self.norm1(x, affines, before, dtype=x.dtype if self.upsample else narrow)
         if self.upsample:
             h = after.zero(self.pool(h))  # the output padding and the bias reach beyond the item
             x = F.interpolate(x, scale_factor=2, mode="nearest")
-        h = after.zero(convolved(self.conv1, h))
-        h = after.zero(F.leaky_relu_(self.norm2(h, affines, after), 0.2))
-        h = convolved(self.conv2, h)
+        h = after.zero(convolved(self.conv1, h, x.dtype))
+        h = convolved(self.conv2, self.norm2(h, affines, after, dtype=narrow), x.dtype)
         return after.zero(h.add_(x if self.conv1x1 is None else self.conv1x1(x)).mul_(SQRT_HALF))
 
 
-def convolved(conv: nn.Conv1d, x: Tensor) -> Tensor:
-    """Convolve in the precision that the weights are kept in; the result is as precise as `x` again.
+def convolved(conv: nn.Conv1d, x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Convolve in the precision that the weights are kept in, and give the result in `dtype`.
 
     Norms, activations and residuals stay in float32: only the products may be narrower.
     """
-    return cast(Tensor, conv(x.to(conv.weight.dtype))).to(x.dtype)
+    return cast(Tensor, conv(x.to(conv.weight.dtype))).to(dtype)

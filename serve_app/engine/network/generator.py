@@ -104,13 +104,9 @@ class SnakeBlock(nn.Module):
         for first, second, norm1, norm2, alpha1, alpha2 in zip(
             self.convs1, self.convs2, self.adain1, self.adain2, self.alpha1, self.alpha2, strict=True
         ):
-            h = span.zero(snake(norm1(x, affines, span), alpha1))
-            h = span.zero(convolved(first, h))
-            h = span.zero(snake(norm2(h, affines, span), alpha2))
-            x = span.zero(convolved(second, h)).add_(x)
+            narrow = first.weight.dtype
+            h = norm1(x, affines, span, alpha1, narrow)
+            h = span.zero(convolved(first, h, x.dtype))
+            h = norm2(h, affines, span, alpha2, narrow)
+            x = span.zero(convolved(second, h, x.dtype)).add_(x)
         return x
-
-
-def snake(x: Tensor, alpha: Tensor) -> Tensor:
-    """x + sin(alpha * x)**2 / alpha, in place."""
-    return x.addcmul_((alpha * x).sin_().square_(), 1 / alpha)
