@@ -51,12 +51,18 @@ class Albert(nn.Module):
         return x
 
 
+def unfilled_embedding(rows: int, size: int) -> nn.Embedding:
+    """Without the normal numbers that the constructor draws: on the meta device they alone make torch import 900 of its
+    modules, seconds of a start."""
+    return nn.Embedding.from_pretrained(torch.empty(rows, size))
+
+
 class _Embeddings(nn.Module):
     def __init__(self, symbols: int, positions: int) -> None:
         super().__init__()
-        self.word_embeddings = nn.Embedding(symbols, _EMBEDDING_SIZE)
-        self.position_embeddings = nn.Embedding(positions, _EMBEDDING_SIZE)
-        self.token_type_embeddings = nn.Embedding(_TOKEN_TYPES, _EMBEDDING_SIZE)
+        self.word_embeddings = unfilled_embedding(symbols, _EMBEDDING_SIZE)
+        self.position_embeddings = unfilled_embedding(positions, _EMBEDDING_SIZE)
+        self.token_type_embeddings = unfilled_embedding(_TOKEN_TYPES, _EMBEDDING_SIZE)
         self.LayerNorm = nn.LayerNorm(_EMBEDDING_SIZE, eps=_EPS)
 
     def forward(self, tokens: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from serve_app.engine.network.albert import unfilled_embedding
 from serve_app.engine.network.lstm import PaddedLSTM
 from serve_app.engine.network.masked import Span
 
@@ -15,7 +16,7 @@ class TextEncoder(nn.Module):
 
     def __init__(self, symbols: int, channels: int, kernel: int, depth: int) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(symbols, channels)
+        self.embedding = unfilled_embedding(symbols, channels)
         self.cnn = nn.ModuleList(
             nn.Sequential(nn.Conv1d(channels, channels, kernel, padding=kernel // 2), _ChannelNorm(channels))
             for _ in range(depth)
