@@ -54,7 +54,7 @@ class Albert(nn.Module):
 def unfilled_embedding(rows: int, size: int) -> nn.Embedding:
     """Without the normal numbers that the constructor draws: on the meta device they alone make torch import 900 of its
     modules, seconds of a start."""
-    return nn.Embedding.from_pretrained(torch.empty(rows, size))
+    return nn.Embedding(rows, size, _weight=torch.empty(rows, size))
 
 
 class _Embeddings(nn.Module):
