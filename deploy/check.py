@@ -321,5 +321,7 @@ def _local(options: argparse.Namespace) -> Target:
     if not options.bidirectional_uri:
         raise DeployError("a local endpoint has two sides: give --bidirectional-uri as well")
     region, name = options.region or "us-east-1", options.name or "tts"
-    runtime = boto3.client("sagemaker-runtime", endpoint_url=options.runtime_url, region_name=region)
-    return Target(name, runtime, BidirectionalClient(name, region=region, endpoint_uri=options.bidirectional_uri))
+    session = boto3.Session(region_name=region, profile_name=options.profile)
+    runtime = session.client("sagemaker-runtime", endpoint_url=options.runtime_url)
+    bidirectional = BidirectionalClient(name, endpoint_uri=options.bidirectional_uri, boto_session=session)
+    return Target(name, runtime, bidirectional)

@@ -105,8 +105,9 @@ def target(endpoint, container, monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", endpoint.credentials.access_key)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", endpoint.credentials.secret_key)
     once = Config(retries={"total_max_attempts": 1})
-    runtime = boto3.client("sagemaker-runtime", endpoint_url=endpoint.http_url, region_name="eu-west-1", config=once)
-    client = BidirectionalClient("tts", region="eu-west-1", endpoint_uri=endpoint.h2_url)
+    session = boto3.Session(region_name="eu-west-1")
+    runtime = session.client("sagemaker-runtime", endpoint_url=endpoint.http_url, config=once)
+    client = BidirectionalClient("tts", endpoint_uri=endpoint.h2_url, boto_session=session)
     return Target("tts", runtime, client, lambda: ("InService", ""))
 
 
