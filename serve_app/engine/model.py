@@ -15,6 +15,7 @@ from torch import Tensor
 
 from serve_app.config import EngineSettings, WeightsSettings
 from serve_app.engine.checkpoint import model_config
+from serve_app.engine.cpu.vocoder import cpu_vocoder
 from serve_app.engine.network.passes import Item, Passes
 from serve_app.engine.network.source import SAMPLE_RATE
 from serve_app.engine.types import AudioChunk, EngineInfo, Samples, Segment
@@ -42,7 +43,11 @@ class Synthesizer:
     def load(cls, settings: EngineSettings, weights: WeightsSettings) -> Self:
         """Load weights and voices. Blocks for seconds. Raises WeightsError."""
         loaded = load_weights(weights)
-        passes = Passes.on(chosen_device(settings.device), build_network(loaded))
+        device, network = chosen_device(settings.device), build_network(loaded)
+        if device.type == "cpu" and (vocoder := cpu_vocoder(network)):
+            passes = Passes(network, device, vocoder=vocoder)
+        else:
+            passes = Passes.on(device, network)
         return cls(passes, loaded.voices, settings, loaded.source)
 
     def check(self, segment: Segment) -> None:

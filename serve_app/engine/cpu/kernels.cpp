@@ -234,13 +234,14 @@ void convolve(const Convolution& c) {
   const int64_t groups = std::min(panels, (8 + blocks - 1) / blocks);  // few rows are shared out by outputs
   const int64_t per_panel = (3 * chunks.count + chunks.of_three) * C * PANEL;
 
-  std::vector<float> scales(C, c.in_gain), shifts(C, 0.f), inverse(C, 0.f);
+  std::vector<float> means(C, 0.f), scales(C, c.in_gain), shifts(C, 0.f), inverse(C, 0.f);
   if (c.in_sums)
     for (int64_t i = 0; i < C; i++) {
       const double mean = c.in_sums[i] / c.rows, square = c.in_sums[C + i] / c.rows;
       const double factor = c.scale[i] / std::sqrt(std::max(0.0, square - mean * mean) + c.epsilon);
+      means[i] = static_cast<float>(mean);
       scales[i] = static_cast<float>(factor);
-      shifts[i] = static_cast<float>(c.shift[i] - mean * factor);
+      shifts[i] = c.shift[i];
     }
   if (c.alpha)
     for (int64_t i = 0; i < C; i++) inverse[i] = 1.f / c.alpha[i];
@@ -278,13 +279,13 @@ void convolve(const Convolution& c) {
       const float* from = c.in + row * c.in_stride;
       if (c.alpha) {
         for (int64_t i = 0; i < C; i += WIDTH) {
-          const Vector v = load(from + i) * load(&scales[i]) + load(&shifts[i]);
+          const Vector v = (load(from + i) - load(&means[i])) * load(&scales[i]) + load(&shifts[i]);
           store(to + i, sine_squared(v * load(c.alpha + i)) * load(&inverse[i]) + v);
         }
       } else {
         const Vector slope = every(c.slope);
         for (int64_t i = 0; i < C; i += WIDTH)
-          store(to + i, leaky(load(from + i) * load(&scales[i]) + load(&shifts[i]), slope));
+          store(to + i, leaky((load(from + i) - load(&means[i])) * load(&scales[i]) + load(&shifts[i]), slope));
       }
     }
 
@@ -381,6 +382,26 @@ void kokoro_convolve(const Convolution* c) {
   if (c->narrow) return convolve<true>(*c);
 #endif
   convolve<false>(*c);
+}
+
+// The machine's own limit: products of a tile whose operands stay in the first-level cache. Returns the floating-point
+// operations done; scripts/bench_cpu.py times it.
+int64_t kokoro_probe(int64_t repeats, int64_t narrow) {
+  constexpr int64_t channels = 128;
+  static float rows[PAIRS * channels], weights[channels * PANEL], out[PAIRS * PANEL];
+  for (int64_t i = 0; i < repeats; i++) {
+#if defined(__AVX512BF16__)
+    if (narrow) {
+      const uint16_t* start = reinterpret_cast<const uint16_t*>(rows);
+      product<true, channels>(&start, 1, channels, channels, reinterpret_cast<const uint16_t*>(weights), out);
+      continue;
+    }
+#endif
+    const float* start = rows;
+    product<false, channels>(&start, 1, channels, channels, weights, out);
+  }
+  (void)narrow;
+  return repeats * 2 * PAIRS * PANEL * channels;
 }
 
 // x[rows, channels] += y, where y may be null; and the sums over time of x and its squares, [2, channels].

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -68,21 +69,33 @@ def supported_targets(machine: str | None = None, cpuinfo: Path = Path("/proc/cp
     return [target for target in TARGETS if target.machine == machine and target.features <= features]
 
 
+_POINTER, _INTEGER, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
+_CONVOLUTION_FIELDS: list[tuple[str, Any]] = [
+    ("input", _POINTER),
+    *[(name, _INTEGER) for name in ("in_stride", "rows", "channels")],
+    *[(name, _POINTER) for name in ("in_sums", "scale", "shift")],
+    ("epsilon", ctypes.c_double),
+    ("in_gain", _FLOAT),
+    ("alpha", _POINTER),
+    ("slope", _FLOAT),
+    *[(name, _POINTER) for name in ("weights", "bias")],
+    *[(name, _INTEGER) for name in ("outputs", "taps", "dilation", "left", "narrow", "out_rows")],
+    ("addend", _POINTER),
+    ("addend_stride", _INTEGER),
+    ("second_addend", _POINTER),
+    ("second_stride", _INTEGER),
+    ("gain", _FLOAT),
+    ("out", _POINTER),
+    ("out_stride", _INTEGER),
+    ("out_sums", _POINTER),
+    ("threads", _INTEGER),
+]
+
+
 class _Convolution(ctypes.Structure):
     """`Convolution` of kernels.cpp, field by field."""
 
-    _fields_ = (
-        [(name, ctypes.c_void_p) for name in ("input",)]
-        + [(name, ctypes.c_int64) for name in ("in_stride", "rows", "channels")]
-        + [(name, ctypes.c_void_p) for name in ("in_sums", "scale", "shift")]
-        + [("epsilon", ctypes.c_double), ("in_gain", ctypes.c_float), ("alpha", ctypes.c_void_p)]
-        + [("slope", ctypes.c_float), ("weights", ctypes.c_void_p), ("bias", ctypes.c_void_p)]
-        + [(name, ctypes.c_int64) for name in ("outputs", "taps", "dilation", "left", "narrow", "out_rows")]
-        + [("addend", ctypes.c_void_p), ("addend_stride", ctypes.c_int64)]
-        + [("second_addend", ctypes.c_void_p), ("second_stride", ctypes.c_int64)]
-        + [("gain", ctypes.c_float), ("out", ctypes.c_void_p), ("out_stride", ctypes.c_int64)]
-        + [("out_sums", ctypes.c_void_p), ("threads", ctypes.c_int64)]
-    )
+    _fields_ = _CONVOLUTION_FIELDS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,8 +122,9 @@ class Kernels:
 
     def __init__(self, path: Path) -> None:
         self._library = ctypes.CDLL(str(path))
-        for name in ("kokoro_panel", "kokoro_convolution_bytes"):
+        for name in ("kokoro_panel", "kokoro_convolution_bytes", "kokoro_probe"):
             getattr(self._library, name).restype = ctypes.c_int64
+        self._library.kokoro_probe.argtypes = [ctypes.c_int64, ctypes.c_int64]
         if self._library.kokoro_convolution_bytes() != ctypes.sizeof(_Convolution):
             raise OSError(f"{path} is of another version")
         self.panel: int = self._library.kokoro_panel()
@@ -200,6 +214,10 @@ class Kernels:
             fields.out_sums = sums.data_ptr()
         self._library.kokoro_convolve(ctypes.byref(fields))
 
+    def probe(self, repeats: int, narrow: bool) -> int:
+        """Compute at the processor's limit on one thread; returns the floating-point operations done."""
+        return int(self._library.kokoro_probe(repeats, narrow))
+
     def add_and_sum(self, x: Tensor, y: Tensor | None, sums: Tensor) -> None:
         """x += y, where y is given; and the sums over time of x and its squares.
 
@@ -251,9 +269,9 @@ def load_kernels(target: Target, cache: Path | None = None) -> Kernels | None:
         return None
 
 
-def built_ahead(target: Target, folder: Path = SOURCE.parent) -> Path:
+def built_ahead(target: Target) -> Path:
     """Where a library stands that was compiled before, for machines without a compiler."""
-    return folder / f"kernels-{target.name}-{_digest(SOURCE.read_bytes())}.so"
+    return SOURCE.parent / f"kernels-{target.name}-{_digest(SOURCE.read_bytes())}.so"
 
 
 def _compiled(target: Target, cache: Path) -> Path:

@@ -55,11 +55,10 @@ def packed(weight: Tensor, bias: Tensor | None, panel: int, narrow: bool) -> Pac
     products = torch.stack(first + plus + minus + last)
     if narrow:
         shaped = products.to(torch.bfloat16).view(len(products), outputs // panel, panel, channels // 2, 2)
-        order = (1, 0, 3, 2, 4)
+        shaped = shaped.permute(1, 0, 3, 2, 4)
     else:
-        shaped = products.view(len(products), outputs // panel, panel, channels)
-        order = (1, 0, 3, 2)
-    return Packed(shaped.permute(order).contiguous(), padded_bias, channels, outputs, taps, narrow)
+        shaped = products.view(len(products), outputs // panel, panel, channels).permute(1, 0, 3, 2)
+    return Packed(shaped.contiguous(), padded_bias, channels, outputs, taps, narrow)
 
 
 def chunk_sizes(taps: int) -> list[int]:

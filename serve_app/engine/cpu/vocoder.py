@@ -6,7 +6,8 @@ residual, and sums what the next norm must know; so each of the network's 70 nor
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from torch.nn import functional as F
 
 from serve_app.engine.cpu.library import Kernels, Norm, load_kernels, supported_targets
 from serve_app.engine.cpu.packing import Packed, lanes, packed
+from serve_app.engine.network.activation import LEAK
 from serve_app.engine.network.blocks import SQRT_HALF, AdaIN, StyledBlock, Styles
 from serve_app.engine.network.decoder import Decoder
 from serve_app.engine.network.generator import Generator, SnakeBlock
@@ -24,7 +26,7 @@ log = logging.getLogger(__name__)
 
 _KEPT_BYTES = 256 << 20
 """Buffers up to this size (25 s of audio) are kept for the next item; larger ones are given back."""
-_STYLED_SLOPE, _UPS_SLOPE, _POST_SLOPE = 0.2, 0.1, 0.01
+_UPS_SLOPE, _POST_SLOPE = 0.1, 0.01
 
 
 def cpu_vocoder(network: Kokoro) -> Vocoder | None:
@@ -134,7 +136,10 @@ class _Block:
         self._conv2 = packed(block.conv2.weight, block.conv2.bias, kernels.panel, narrow)
         self.norm1, self.norm2 = block.norm1, block.norm2
         self._shortcut = block.conv1x1.weight[:, :, 0].t() if block.conv1x1 is not None else None
-        self._pool = (block.pool.weight[:, 0], block.pool.bias) if block.upsample else None
+        self._pool: tuple[Tensor, Tensor] | None = None
+        if block.upsample:
+            assert block.pool.bias is not None
+            self._pool = block.pool.weight[:, 0], block.pool.bias
 
     def __call__(self, x: Tensor, styled: _Styled, out: Tensor, buffers: _Buffers) -> None:
         """x: [rows, lanes(inputs)], zero in what pads the channels, to out: [rows, or twice as many, outputs]."""
@@ -145,7 +150,7 @@ class _Block:
         added = x if self._shortcut is None else x[:, : self._shortcut.shape[0]] @ self._shortcut
         inner_sums = _sums(inner.shape[1])
         if self._pool is None:
-            self._kernels.convolve(x, self._conv1, inner, norm=norm, slope=_STYLED_SLOPE, sums=inner_sums)
+            self._kernels.convolve(x, self._conv1, inner, norm=norm, slope=LEAK, sums=inner_sums)
         else:
             self._kernels.convolve(self._pooled(x, norm), self._conv1, inner, sums=inner_sums)
             added = added.repeat_interleave(2, dim=0)
@@ -154,7 +159,7 @@ class _Block:
             self._conv2,
             out,
             norm=styled.norm(self.norm2, inner_sums),
-            slope=_STYLED_SLOPE,
+            slope=LEAK,
             addends=(added,),
             gain=SQRT_HALF,
         )
@@ -168,7 +173,7 @@ class _Block:
         mean = (norm.sums[0, :channels] / len(x)).float()
         centred = x - mean
         factor = torch.rsqrt(centred.square().mean(0) + norm.epsilon) * norm.scale[:channels]
-        x = F.leaky_relu(torch.addcmul(norm.shift[:channels], centred, factor), _STYLED_SLOPE)
+        x = F.leaky_relu(torch.addcmul(norm.shift[:channels], centred, factor), LEAK)
         pooled = torch.zeros(2 * len(x), lanes(channels))
         pooled[0::2, :channels] = torch.addcmul(bias, x, weight[:, 1])
         pooled[1::2, :channels] = torch.addcmul(bias, x, weight[:, 2])
@@ -180,30 +185,26 @@ class _Decode:
     """A `Decoder` without its generator."""
 
     def __init__(self, decoder: Decoder, kernels: Kernels, narrow: bool) -> None:
-        blocks = [decoder.encode, *decoder.decode]
+        parts: Any = decoder  # nn.ModuleList and nn.Sequential give their items no type
+        blocks: list[StyledBlock] = [parts.encode, *parts.decode]
         self._blocks = [_Block(block, kernels, narrow) for block in blocks]
         self._affines = _Affines(decoder.styles, [norm for block in blocks for norm in (block.norm1, block.norm2)])
         self._curves = decoder.F0_conv, decoder.N_conv
-        self._residual = decoder.asr_res[0]
-        self._inner = decoder.encode.conv2.out_channels
-        self._outputs = decoder.decode[-1].conv2.out_channels
-        self._wide = decoder.decode[0].conv1.in_channels
+        self._residual: torch.nn.Conv1d = parts.asr_res[0]
+        self._inner, self._outputs = blocks[0].conv2.out_channels, blocks[-1].conv2.out_channels
+        self._wide = blocks[1].conv1.in_channels
         self._buffers = _Buffers()
 
     def __call__(self, encoded: Tensor, f0: Tensor, energy: Tensor, style: Tensor) -> Tensor:
         """One item: encoded [1, C, F], curves [1, 2F], to features [2F, outputs]."""
         channels, frames = encoded.shape[1:]
         states = encoded[0].t()
-        curves = [
-            conv(curve[:, None])[0, 0] for conv, curve in zip(self._curves, (f0, energy), strict=True)
-        ]
+        curves = [conv(curve[:, None])[0, 0] for conv, curve in zip(self._curves, (f0, energy), strict=True)]
         styled = self._affines.of(style)
         x = torch.zeros(frames, lanes(channels + len(curves)))
         wide = torch.zeros(frames, lanes(self._wide))
         x[:, :channels] = states
-        wide[:, self._inner : self._wide - len(curves)] = torch.addmm(
-            self._residual.bias, states, self._residual.weight[:, :, 0].t()
-        )
+        wide[:, self._inner : self._wide - len(curves)] = self._residual(encoded)[0].t()
         for number, curve in enumerate(curves):
             x[:, channels + number] = curve
             wide[:, self._wide - len(curves) + number] = curve
@@ -220,19 +221,21 @@ class _Snakes:
     """A `SnakeBlock`."""
 
     def __init__(self, block: SnakeBlock, kernels: Kernels, narrow: bool) -> None:
-        def pack(convs: Sequence[torch.nn.Conv1d]) -> list[Packed]:
+        parts: Any = block
+
+        def pack(convs: Iterable[torch.nn.Conv1d]) -> list[Packed]:
             return [packed(conv.weight, conv.bias, kernels.panel, narrow) for conv in convs]
 
         self._kernels = kernels
-        self._pairs = list(
+        self._pairs: list[tuple[Packed, Packed, int, AdaIN, AdaIN, Tensor, Tensor]] = list(
             zip(
-                pack(list(block.convs1)),  # type: ignore[arg-type]
-                pack(list(block.convs2)),  # type: ignore[arg-type]
-                [conv.dilation[0] for conv in block.convs1],
-                block.adain1,
-                block.adain2,
-                [alpha.detach().flatten() for alpha in block.alpha1],
-                [alpha.detach().flatten() for alpha in block.alpha2],
+                pack(parts.convs1),
+                pack(parts.convs2),
+                [conv.dilation[0] for conv in parts.convs1],
+                parts.adain1,
+                parts.adain2,
+                [alpha.flatten() for alpha in parts.alpha1],
+                [alpha.flatten() for alpha in parts.alpha2],
                 strict=True,
             )
         )
@@ -268,12 +271,13 @@ class _Generate:
     """A `Generator`."""
 
     def __init__(self, generator: Generator, kernels: Kernels, narrow: bool) -> None:
+        parts: Any = generator
         self._kernels = kernels
         self._source, self._spectrum = generator.m_source, generator.spectrum
-        self._sources = [_Downsample(conv) for conv in generator.noise_convs]
-        self._source_blocks = [_Snakes(block, kernels, narrow) for block in generator.noise_res]
-        self._ups = [_Upsample(up, kernels) for up in generator.ups]
-        blocks = [_Snakes(block, kernels, narrow) for block in generator.resblocks]
+        self._sources = [_Downsample(conv) for conv in parts.noise_convs]
+        self._source_blocks = [_Snakes(block, kernels, narrow) for block in parts.noise_res]
+        self._ups = [_Upsample(up, kernels) for up in parts.ups]
+        blocks = [_Snakes(block, kernels, narrow) for block in parts.resblocks]
         each = len(blocks) // len(self._ups)
         self._blocks = [blocks[start : start + each] for start in range(0, len(blocks), each)]
         norms = [module for module in generator.modules() if isinstance(module, AdaIN)]
@@ -316,7 +320,7 @@ class _Downsample:
 
     def __init__(self, conv: torch.nn.Conv1d) -> None:
         self._weight, self._bias = conv.weight.flatten(1).t(), conv.bias
-        self._taps, self._stride, self._padding = conv.kernel_size[0], conv.stride[0], conv.padding[0]
+        self._taps, self._stride, self._padding = conv.kernel_size[0], conv.stride[0], int(conv.padding[0])
 
     def __call__(self, harmonics: Tensor, out: Tensor) -> None:
         """[C, n] to [rows, outputs]."""
