@@ -4,13 +4,11 @@ import asyncio
 
 import pytest
 
-from scripts.baseline_server import SENTENCES, official_speech
 from scripts.loadtest.arrivals import closed_loop
 from scripts.loadtest.client import Manner, Server, clock_s
 from scripts.loadtest.rounds import Load, run_round
 from scripts.loadtest.stats import Outcome, summary
 from tests.running.conversation import HANG_S
-from tests.running.test_speaks import PUBLISHED
 
 RUN_S = 400.0
 """Bounds a hang."""
@@ -34,11 +32,3 @@ def test_eight_answers_at_once_are_all_whole_and_the_servers_account_is_the_same
         records = [stack.utterance(f"{answer.request_id}/{number}") for number in range(answer.sentences)]
         assert {record["outcome"] for record in records} == {"complete"}
         assert sum(record["audio_s"] for record in records) == pytest.approx(answer.audio_s, abs=0.01)
-
-
-def test_the_yardstick_speaks_with_the_same_weights(monkeypatch):
-    monkeypatch.setenv("KOKORO_WEIGHTS__SOURCE", "packaged")
-    speak = official_speech(SENTENCES)
-    for text, size_bytes in PUBLISHED.items():
-        assert [len(audio) for audio in speak(text)] == [size_bytes]
-    assert len(list(speak("Hello there. It has three sentences."))) == 2
