@@ -4,11 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from serve_app.engine.cpu.library import Kernels, Norm, load_kernels, supported_targets
-from serve_app.engine.cpu.packing import chunk_sizes, packed
+from serve_app.engine.cpu.linear import NativeLinear, replace_linears
+from serve_app.engine.cpu.packing import chunk_sizes, packed, packed_matrix
 
 BUILDS = [(target, narrow) for target in supported_targets() for narrow in (False, True)[: 1 + target.narrow]]
 BOUND = {False: 2e-5, True: 3e-2}
@@ -164,6 +165,19 @@ def test_neither_threads_nor_what_ran_before_change_a_bit(build: tuple[Kernels, 
         assert torch.equal(sums, answers[0][1])
 
 
+@pytest.mark.parametrize("rows", [1, 5, 14, 15, 101])
+def test_linear_layers_of_any_number_of_rows(build: tuple[Kernels, bool], rows: int) -> None:
+    kernels, _ = build
+    linear = nn.Linear(48, 96).requires_grad_(False)
+    holder = nn.Sequential(linear, nn.Linear(96, 50), nn.Linear(50, 32, bias=False)).requires_grad_(False)
+    x = torch.randn(1, rows, 48)
+    expected = linear.double()(x.double())
+    linear.float()
+    replace_linears(holder, kernels)
+    assert [type(module) for module in holder] == [NativeLinear, nn.Linear, nn.Linear]
+    assert (holder[0](x) - expected).abs().max() < 1e-5
+
+
 def test_tensors_that_the_kernels_would_misread_are_refused(build: tuple[Kernels, bool]) -> None:
     kernels, _ = build
     weights = packed(torch.randn(32, 32, 3), None, kernels.panel, narrow=False)
@@ -179,3 +193,7 @@ def test_tensors_that_the_kernels_would_misread_are_refused(build: tuple[Kernels
         kernels.convolve(x, weights, out, sums=torch.zeros(2, 32))
     with pytest.raises(ValueError):
         kernels.convolve(x, weights, out, alpha=torch.ones(31))
+    with pytest.raises(ValueError):
+        kernels.multiply(x, weights, out)
+    with pytest.raises(ValueError):
+        kernels.convolve(x, packed_matrix(torch.zeros(32, 32), torch.zeros(32), kernels.panel), out)

@@ -159,6 +159,19 @@ def test_the_hook_takes_the_decoder_s_weights_with_it(weights: Weights, caplog: 
     assert speak(*inputs).shape == (1, 600 * int(inputs[4]))
 
 
+def test_the_text_stage_keeps_its_durations(weights: Weights, network: Kokoro) -> None:
+    quick = build_network(weights)
+    if cpu_vocoder(quick) is None:
+        pytest.skip("no native kernels here")
+    for voice in weights.voices.names[::9]:
+        for phonemes, _, speed in SAID.values():
+            tokens = torch.tensor([[0, *[model_config()["vocab"][symbol] for symbol in phonemes][:300], 0]])
+            given = torch.tensor([tokens.shape[1]]), weights.voices.style(voice, tokens.shape[1] - 2)[0][None]
+            states = [of.text(tokens, *given, torch.tensor([speed])) for of in (network, quick)]
+            assert torch.equal(states[0].durations, states[1].durations)
+            assert (states[0].hidden - states[1].hidden).abs().max() < 1e-3
+
+
 def test_where_there_is_no_compiler_the_network_is_left_as_it_is(
     weights: Weights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -404,6 +404,35 @@ int64_t kokoro_probe(int64_t repeats, int64_t narrow) {
   return repeats * 2 * PAIRS * PANEL * channels;
 }
 
+// out[rows, outputs] = x[rows, channels] weights + bias. Weights as a convolution's of one product, float32.
+void kokoro_multiply(const float* x, int64_t stride, int64_t rows, int64_t channels, const float* weights,
+                     const float* bias, int64_t outputs, float* out, int64_t out_stride, int64_t threads) {
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+  for (int64_t panel = 0; panel < outputs / PANEL; panel++) {
+    const int64_t padded = rows < PAIRS ? PAIRS * channels : 0;
+    float* products = reinterpret_cast<float*>(scratch.at_least(sizeof(float) * (PAIRS * PANEL + padded)));
+    const float* from = x;
+    int64_t step = stride;
+    if (padded) {  // a tile reads whole PAIRS
+      float* copy = products + PAIRS * PANEL;
+      std::memset(copy, 0, sizeof(float) * padded);
+      for (int64_t r = 0; r < rows; r++) std::memcpy(copy + r * channels, x + r * stride, sizeof(float) * channels);
+      from = copy;
+      step = channels;
+    }
+    const float* w = weights + panel * channels * PANEL;
+    for (int64_t r = 0; r < rows; r += PAIRS) {
+      const int64_t first = std::max<int64_t>(0, std::min(r, rows - PAIRS));  // the last tile overlaps the one before
+      const float* start = from + first * step;
+      product<false, 0>(&start, 1, channels, step, w, products);
+      for (int64_t i = 0; i < std::min<int64_t>(PAIRS, rows - first); i++)
+        for (int64_t o = 0; o < PANEL; o += WIDTH)
+          store(out + (first + i) * out_stride + panel * PANEL + o,
+                load(products + i * PANEL + o) + load(bias + panel * PANEL + o));
+    }
+  }
+}
+
 // x[rows, channels] += y, where y may be null; and the sums over time of x and its squares, [2, channels].
 void kokoro_add_and_sum(float* x, int64_t stride, const float* y, int64_t y_stride, int64_t rows, int64_t channels,
                         double* sums, int64_t threads) {

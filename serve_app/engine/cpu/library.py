@@ -130,6 +130,12 @@ class Kernels:
         self.panel: int = self._library.kokoro_panel()
         self._library.kokoro_convolve.restype = None
         self._library.kokoro_convolve.argtypes = [ctypes.POINTER(_Convolution)]
+        self._library.kokoro_multiply.restype = None
+        self._library.kokoro_multiply.argtypes = [
+            *(_POINTER, _INTEGER, _INTEGER, _INTEGER),
+            *(_POINTER, _POINTER, _INTEGER),
+            *(_POINTER, _INTEGER, _INTEGER),
+        ]
         self._library.kokoro_add_and_sum.restype = None
         self._library.kokoro_add_and_sum.argtypes = [
             ctypes.c_void_p,
@@ -172,6 +178,8 @@ class Kernels:
         _require(out, (None, outputs))
         for addend in addends:
             _require(addend, (out.shape[0], outputs))
+        if weights.taps == 1:
+            raise ValueError("these are a matrix product's weights")
         if len(addends) > 2 or x.data_ptr() == out.data_ptr():
             raise ValueError("at most two addends, and no convolution in place")
         fields = _Convolution(
@@ -213,6 +221,29 @@ class Kernels:
             _require(sums, (2, outputs), torch.float64, packed=True)
             fields.out_sums = sums.data_ptr()
         self._library.kokoro_convolve(ctypes.byref(fields))
+
+    def multiply(self, x: Tensor, weights: Packed, out: Tensor) -> None:
+        """out = x weights + bias: x [rows, C] to out [rows, O].
+
+        Args:
+            weights: of `packed_matrix`.
+        """
+        _require(x, (None, weights.channels))
+        _require(out, (x.shape[0], weights.outputs))
+        if weights.taps != 1:
+            raise ValueError("these are a convolution's weights")
+        self._library.kokoro_multiply(
+            x.data_ptr(),
+            x.stride(0),
+            x.shape[0],
+            weights.channels,
+            weights.weights.data_ptr(),
+            weights.bias.data_ptr(),
+            weights.outputs,
+            out.data_ptr(),
+            out.stride(0),
+            torch.get_num_threads(),
+        )
 
     def probe(self, repeats: int, narrow: bool) -> int:
         """Compute at the processor's limit on one thread; returns the floating-point operations done."""

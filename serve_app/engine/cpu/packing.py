@@ -61,6 +61,17 @@ def packed(weight: Tensor, bias: Tensor | None, panel: int, narrow: bool) -> Pac
     return Packed(shaped.contiguous(), padded_bias, channels, outputs, taps, narrow)
 
 
+def packed_matrix(weight: Tensor, bias: Tensor, panel: int) -> Packed:
+    """Of a plain product, float32.
+
+    Args:
+        weight: [O, C], O a multiple of LANES.
+    """
+    outputs, channels = weight.shape
+    panels = weight.view(outputs // panel, panel, channels).transpose(1, 2).contiguous()
+    return Packed(panels, bias, channels, outputs, 1, narrow=False)
+
+
 def chunk_sizes(taps: int) -> list[int]:
     """A filter in threes and pairs, as many threes as leave pairs; threes first."""
     threes = taps // 3

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from serve_app.engine.cpu.library import Kernels, Norm, load_kernels, supported_targets
+from serve_app.engine.cpu.linear import replace_linears
 from serve_app.engine.cpu.packing import Packed, lanes, packed
 from serve_app.engine.network.activation import LEAK
 from serve_app.engine.network.blocks import SQRT_HALF, AdaIN, StyledBlock, Styles
@@ -32,12 +33,14 @@ _UPS_SLOPE, _POST_SLOPE = 0.1, 0.01
 def cpu_vocoder(network: Kokoro) -> Vocoder | None:
     """The fastest decode and generate that this processor has; None where the network's own is all there is.
 
-    The network's convolutions of these stages move into it, in another order: afterwards `network.vocode` is gone.
+    The network's convolutions of these stages move into it, in another order: afterwards `network.vocode` is gone. The
+    matrix products of its text stage are replaced, too; they stay float32.
     """
     for target in supported_targets()[:1]:
         if kernels := load_kernels(target):
             vocoder = NativeVocoder(network, kernels, target.narrow)
             del network.decoder
+            replace_linears(network.bert, kernels)
             log.info("speech is computed by the native kernels for %s", target.name)
             return vocoder
     return None
