@@ -112,8 +112,8 @@ def test_the_same_bytes_whatever_ran_before_and_the_same_sound_on_any_number_of_
         speak(*spoken["one token"][0])
     torch.set_num_threads(before)
     assert torch.equal(answers[0], answers[2])
-    # torch's own products, beside the kernels', depend on the threads.
-    assert log_spectral_distance_db(answers[0][0], answers[1][0]) < 0.1
+    # torch's Fourier transforms depend on the threads, by a last bit that may flip a bfloat16's.
+    assert log_spectral_distance_db(answers[0][0], answers[1][0]) < BOUNDS[True][1]
 
 
 def test_items_of_a_batch_are_as_if_alone(native: Native, spoken: dict[str, tuple[Inputs, Tensor]]) -> None:
@@ -163,9 +163,9 @@ def test_the_text_stage_keeps_its_durations(weights: Weights, network: Kokoro) -
     quick = build_network(weights)
     if cpu_vocoder(quick) is None:
         pytest.skip("no native kernels here")
-    for voice in weights.voices.names[::9]:
-        for phonemes, _, speed in SAID.values():
-            tokens = torch.tensor([[0, *[model_config()["vocab"][symbol] for symbol in phonemes][:300], 0]])
+    for voice in weights.voices.names[::18]:
+        for phonemes, _, speed in (SAID["one token"], SAID["a sentence"]):
+            tokens = torch.tensor([[0, *[model_config()["vocab"][symbol] for symbol in phonemes], 0]])
             given = torch.tensor([tokens.shape[1]]), weights.voices.style(voice, tokens.shape[1] - 2)[0][None]
             states = [of.text(tokens, *given, torch.tensor([speed])) for of in (network, quick)]
             assert torch.equal(states[0].durations, states[1].durations)

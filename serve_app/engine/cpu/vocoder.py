@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from serve_app.engine.cpu.library import Kernels, Norm, load_kernels, supported_targets
 from serve_app.engine.cpu.linear import replace_linears
-from serve_app.engine.cpu.packing import Packed, lanes, packed
+from serve_app.engine.cpu.packing import Packed, lanes, packed, packed_matrix
 from serve_app.engine.network.activation import LEAK
 from serve_app.engine.network.blocks import SQRT_HALF, AdaIN, StyledBlock, Styles
 from serve_app.engine.network.decoder import Decoder
@@ -96,7 +96,7 @@ class _Buffers:
 class _Affines:
     """`Styles`, each norm's scale and shift padded to whole lanes."""
 
-    def __init__(self, styles: Styles, norms: Sequence[AdaIN]) -> None:
+    def __init__(self, styles: Styles, norms: Sequence[AdaIN], kernels: Kernels) -> None:
         weight, bias = styles.get_buffer("weight"), styles.get_buffer("bias")
         rows: list[int] = []
         self._starts: dict[AdaIN, int] = {}
@@ -107,11 +107,13 @@ class _Affines:
                 rows += [-1] * (lanes(norm.channels) - norm.channels)
         index = torch.tensor(rows)
         used = index >= 0
-        self._weight = weight[index] * used[:, None]
-        self._bias = bias[index] * used
+        self._kernels = kernels
+        self._weights = packed_matrix(weight[index] * used[:, None], bias[index] * used, kernels.panel)
 
     def of(self, style: Tensor) -> "_Styled":
-        return _Styled(F.linear(style, self._weight, self._bias)[0], self._starts)
+        affines = torch.empty(1, self._weights.outputs)
+        self._kernels.multiply(style, self._weights, affines)
+        return _Styled(affines[0], self._starts)
 
 
 class _Styled:
@@ -138,7 +140,10 @@ class _Block:
         self._conv1 = packed(block.conv1.weight, block.conv1.bias, kernels.panel, narrow)
         self._conv2 = packed(block.conv2.weight, block.conv2.bias, kernels.panel, narrow)
         self.norm1, self.norm2 = block.norm1, block.norm2
-        self._shortcut = block.conv1x1.weight[:, :, 0].t() if block.conv1x1 is not None else None
+        self._shortcut: Packed | None = None
+        if block.conv1x1 is not None:
+            weight = block.conv1x1.weight[:, :, 0]
+            self._shortcut = packed_matrix(weight, torch.zeros(len(weight)), kernels.panel)
         self._pool: tuple[Tensor, Tensor] | None = None
         if block.upsample:
             assert block.pool.bias is not None
@@ -150,7 +155,10 @@ class _Block:
         self._kernels.add_and_sum(x, None, sums)
         norm = styled.norm(self.norm1, sums)
         inner = buffers.rows("styled inner", out.shape[0], self._conv1.outputs)
-        added = x if self._shortcut is None else x[:, : self._shortcut.shape[0]] @ self._shortcut
+        added = x
+        if self._shortcut is not None:
+            added = buffers.rows("shortcut", len(x), self._shortcut.outputs)
+            self._kernels.multiply(x[:, : self._shortcut.channels], self._shortcut, added)
         inner_sums = _sums(inner.shape[1])
         if self._pool is None:
             self._kernels.convolve(x, self._conv1, inner, norm=norm, slope=LEAK, sums=inner_sums)
@@ -191,9 +199,13 @@ class _Decode:
         parts: Any = decoder  # nn.ModuleList and nn.Sequential give their items no type
         blocks: list[StyledBlock] = [parts.encode, *parts.decode]
         self._blocks = [_Block(block, kernels, narrow) for block in blocks]
-        self._affines = _Affines(decoder.styles, [norm for block in blocks for norm in (block.norm1, block.norm2)])
+        self._affines = _Affines(
+            decoder.styles, [norm for block in blocks for norm in (block.norm1, block.norm2)], kernels
+        )
         self._curves = decoder.F0_conv, decoder.N_conv
-        self._residual: torch.nn.Conv1d = parts.asr_res[0]
+        residual: Any = parts.asr_res[0]
+        self._kernels = kernels
+        self._residual = packed_matrix(residual.weight[:, :, 0], residual.bias, kernels.panel)
         self._inner, self._outputs = blocks[0].conv2.out_channels, blocks[-1].conv2.out_channels
         self._wide = blocks[1].conv1.in_channels
         self._buffers = _Buffers()
@@ -201,13 +213,13 @@ class _Decode:
     def __call__(self, encoded: Tensor, f0: Tensor, energy: Tensor, style: Tensor) -> Tensor:
         """One item: encoded [1, C, F], curves [1, 2F], to features [2F, outputs]."""
         channels, frames = encoded.shape[1:]
-        states = encoded[0].t()
+        states = encoded[0].t().contiguous()
         curves = [conv(curve[:, None])[0, 0] for conv, curve in zip(self._curves, (f0, energy), strict=True)]
         styled = self._affines.of(style)
         x = torch.zeros(frames, lanes(channels + len(curves)))
         wide = torch.zeros(frames, lanes(self._wide))
         x[:, :channels] = states
-        wide[:, self._inner : self._wide - len(curves)] = self._residual(encoded)[0].t()
+        self._kernels.multiply(states, self._residual, wide[:, self._inner : self._wide - len(curves)])
         for number, curve in enumerate(curves):
             x[:, channels + number] = curve
             wide[:, self._wide - len(curves) + number] = curve
@@ -277,14 +289,14 @@ class _Generate:
         parts: Any = generator
         self._kernels = kernels
         self._source, self._spectrum = generator.m_source, generator.spectrum
-        self._sources = [_Downsample(conv) for conv in parts.noise_convs]
+        self._sources = [_Downsample(conv, kernels) for conv in parts.noise_convs]
         self._source_blocks = [_Snakes(block, kernels, narrow) for block in parts.noise_res]
         self._ups = [_Upsample(up, kernels) for up in parts.ups]
         blocks = [_Snakes(block, kernels, narrow) for block in parts.resblocks]
         each = len(blocks) // len(self._ups)
         self._blocks = [blocks[start : start + each] for start in range(0, len(blocks), each)]
         norms = [module for module in generator.modules() if isinstance(module, AdaIN)]
-        self._affines = _Affines(generator.styles, norms)
+        self._affines = _Affines(generator.styles, norms, kernels)
         self._post = packed(generator.conv_post.weight, generator.conv_post.bias, kernels.panel, narrow=False)
         self._buffers = _Buffers()
 
@@ -321,18 +333,19 @@ class _Generate:
 class _Downsample:
     """The convolution that brings the source to a stage's resolution, as one matrix product."""
 
-    def __init__(self, conv: torch.nn.Conv1d) -> None:
-        self._weight, self._bias = conv.weight.flatten(1).t(), conv.bias
+    def __init__(self, conv: torch.nn.Conv1d, kernels: Kernels) -> None:
+        assert conv.bias is not None
+        self._kernels = kernels
+        self._weights = packed_matrix(conv.weight.flatten(1), conv.bias, kernels.panel)
         self._taps, self._stride, self._padding = conv.kernel_size[0], conv.stride[0], int(conv.padding[0])
 
     def __call__(self, harmonics: Tensor, out: Tensor) -> None:
         """[C, n] to [rows, outputs]."""
-        assert self._bias is not None
-        if self._taps == 1:
-            torch.addmm(self._bias, harmonics.t(), self._weight, out=out)
-            return
-        windows = F.pad(harmonics, (self._padding, self._padding)).unfold(1, self._taps, self._stride)
-        torch.addmm(self._bias, windows.transpose(0, 1).flatten(1), self._weight, out=out)
+        rows = harmonics.t()
+        if self._taps > 1:
+            windows = F.pad(harmonics, (self._padding, self._padding)).unfold(1, self._taps, self._stride)
+            rows = windows.transpose(0, 1).flatten(1)
+        self._kernels.multiply(rows.contiguous(), self._weights, out)
 
 
 class _Upsample:
