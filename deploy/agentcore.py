@@ -22,6 +22,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from deploy.errors import DeployError
+from deploy.progress import say
+from deploy.terminal import confirm_removal, run_command
 
 if TYPE_CHECKING:
     from deploy.aws.found import Found
@@ -55,15 +57,7 @@ def main(
     """
     options = _parser().parse_args(arguments)
     options.pause, options.speech, options.build = pause, speech, build
-    try:
-        status: int = options.run(options)
-        return status
-    except DeployError as exc:
-        print(f"{exc}.", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted; the same command goes on from what is there.", file=sys.stderr)
-        return 130
+    return run_command(options)
 
 
 def _deploy(options: argparse.Namespace) -> int:
@@ -80,7 +74,7 @@ def _deploy(options: argparse.Namespace) -> int:
         runtime.require_endpoint(aws, settings.tts_endpoint)
         if not options.dry_run:
             heard_s = runtime.require_answer(options.speech(aws, settings.tts_endpoint), settings.tts_endpoint)
-            _say(f"the endpoint {settings.tts_endpoint} speaks: {heard_s:.3f} s of audio")
+            say(f"the endpoint {settings.tts_endpoint} speaks: {heard_s:.3f} s of audio")
         plan, files = _planned(settings, aws, options.build, Path(folder))
         if options.dry_run:
             found = runtime.look(aws, plan, files)
@@ -100,9 +94,9 @@ def _planned(
 
     if settings.image is not None:
         return build_runtime_plan(settings, aws.account, aws.partition, None), None
-    _say("building the agent's zip for arm64")
+    say("building the agent's zip for arm64")
     artefact = (build or build_artefact)(folder)
-    _say(f"    {artefact.size_bytes / 1024**2:.1f} MB, {artefact.sha256[:16]}")
+    say(f"    {artefact.size_bytes / 1024**2:.1f} MB, {artefact.sha256[:16]}")
     names = RuntimeNames(settings.name, settings.region, aws.account, aws.partition)
     files = Files(names.bucket, f"{artefact.sha256[:16]}/", (artefact,))
     code = Code(files.bucket, files.prefix + artefact.name)
@@ -118,7 +112,7 @@ def _status(options: argparse.Namespace) -> int:
     with explained():
         there = runtime.find_runtime(aws, options.name)
         if there is not None and not runtime.owns(aws, there):
-            _say(f"the agent runtime {options.name} was not made by this tool")
+            say(f"the agent runtime {options.name} was not made by this tool")
     _print_status(_told(there) if there else {"name": options.name, "status": None}, options.json)
     return 0 if there is not None and there.status == "READY" else 1
 
@@ -138,7 +132,7 @@ def _invoke(options: argparse.Namespace) -> int:
         data_plane = aws.session.client("bedrock-agentcore", config=patient())
     asked = {name: value for name in ("mode", "voice") if (value := getattr(options, name)) is not None}
     with closing(AgentRuntimeClient(there.arn, session=options.session, runtime=data_plane)) as agent:
-        _say(f"session {agent.session_id}")
+        say(f"session {agent.session_id}")
         try:
             _hear(agent.invoke(options.prompt, **asked), options.out)
         except SpeechError as exc:
@@ -167,15 +161,15 @@ def _hear(events: Any, out: Path) -> None:
                 audio_s = event.duration_s
     print(flush=True)
     for what, after_s in first_s.items():
-        _say(f"first {what} after {after_s:.3f} s")
+        say(f"first {what} after {after_s:.3f} s")
     if not pcm:
-        _say("the agent spoke nothing")
+        say("the agent spoke nothing")
         return
     try:
         write_wav(out, bytes(pcm), sample_rate)
     except OSError as exc:
         raise DeployError(f"{out} cannot be written: {exc.strerror}") from exc
-    _say(f"{audio_s:.3f} s of audio written to {out}")
+    say(f"{audio_s:.3f} s of audio written to {out}")
 
 
 def _destroy(options: argparse.Namespace) -> int:
@@ -188,26 +182,16 @@ def _destroy(options: argparse.Namespace) -> int:
     with explained():
         there = runtime.inventory(aws, names)
         if not there:
-            _say(f"nothing of {options.name} is left in {options.region}, account {aws.account}")
+            say(f"nothing of {options.name} is left in {options.region}, account {aws.account}")
         elif not options.dry_run:
             if not options.yes:
-                _ask(options.name, there)
+                confirm_removal(options.name, f"{options.region}, account {aws.account}", there)
             runtime.remove(aws, names)
     if options.json:
         _print_json({"removed": [] if options.dry_run else there, "found": there})
     elif options.dry_run:
         print("\n".join(there))
     return 0
-
-
-def _ask(name: str, there: Sequence[str]) -> None:
-    """Raises DeployError: not confirmed."""
-    if not sys.stdin.isatty():
-        raise DeployError("nothing was removed: there is no terminal to ask at, so give --yes")
-    print("This removes:", *there, sep="\n  ", file=sys.stderr)
-    print(f"Type {name} to remove it: ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip() != name:
-        raise DeployError("nothing was removed")
 
 
 def _session(options: argparse.Namespace) -> "Aws":
@@ -262,10 +246,6 @@ def _print_found(found: "dict[str, tuple[str, Found]]", as_json: bool) -> None:
 
 def _print_json(value: Any) -> None:
     print(json.dumps(value, indent=2))
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from deploy import check
-from deploy.errors import DeployError
 from deploy.options import add_setting_arguments, session_for, settings_from
 from deploy.progress import say
+from deploy.terminal import confirm_removal, run_command
 
 if TYPE_CHECKING:
     from deploy.aws.session import Aws
@@ -51,20 +51,7 @@ def main(arguments: Sequence[str] | None = None, pause: Callable[[float], None] 
         command.add_arguments(subparser)
         subparser.set_defaults(run=command.run, pause=pause)
     options = parser.parse_args(arguments)
-    try:
-        status: int = options.run(options)
-        return status
-    except DeployError as exc:
-        print(f"{exc}.", file=sys.stderr)
-        return 1
-    except ModuleNotFoundError as exc:
-        if (exc.name or "").partition(".")[0] not in {"boto3", "botocore", "sagemaker"}:
-            raise
-        print(f"{exc.name} is not installed: `uv sync --extra deploy`.", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted; the same command goes on from what is there.", file=sys.stderr)
-        return 130
+    return run_command(options)
 
 
 def _plan_arguments(parser: argparse.ArgumentParser) -> None:
@@ -180,23 +167,13 @@ def _destroy(options: argparse.Namespace) -> int:
         say(f"nothing of {settings.name} is left in {settings.region}, account {aws.account}")
     elif not options.dry_run:
         if not options.yes:
-            _ask(settings.name, settings.region, aws.account, there)
+            confirm_removal(settings.name, f"{settings.region}, account {aws.account}", there)
         lifecycle.destroy(aws, names, options.keep_weights)
     if options.json:
         _print_json({"removed": [] if options.dry_run else there, "found": there})
     elif options.dry_run:
         print("\n".join(there))
     return 0
-
-
-def _ask(name: str, region: str, account: str, there: Sequence[str]) -> None:
-    """Raises DeployError: not confirmed."""
-    if not sys.stdin.isatty():
-        raise DeployError("nothing was removed: there is no terminal to ask at, so give --yes")
-    print(f"In {region}, account {account}, this removes:", *there, sep="\n  ", file=sys.stderr)
-    print(f"Type {name} to remove it: ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip() != name:
-        raise DeployError("nothing was removed")
 
 
 def _planned(settings: "Settings", aws: "Aws") -> "Plan":
