@@ -29,6 +29,7 @@ class Container:
     def __init__(self, name: str, url: str) -> None:
         self.name, self.url = name, url.rstrip("/")
         self._in_service = asyncio.Event()
+        self._closing: set[asyncio.Task[None]] = set()
         # A connection a request: one kept open might be closed by the container just when it is used again.
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
         # How long to wait is each call's to say.
@@ -96,7 +97,11 @@ class Container:
         try:
             yield socket
         finally:
-            await _close(socket)
+            # Shielded: whoever is cancelled because its caller is gone still owes the container a goodbye.
+            closing = asyncio.create_task(_close(socket))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+            await asyncio.shield(closing)
 
     def failed(self, status: int, message: str, region: str) -> ServiceError:
         """The container's failure as callers see it."""
@@ -104,6 +109,8 @@ class Container:
         return model_error(status, message, logs)
 
     async def aclose(self) -> None:
+        if self._closing:
+            await asyncio.wait(self._closing)
         await self._http.aclose()
 
 
