@@ -65,8 +65,6 @@ class EventStream(Response):
     Not the SDK's own streaming, which leaves a generator running, unclosed, when its caller hangs up.
     """
 
-    media_type = "text/event-stream"
-
     def __init__(self, events: AsyncGenerator[Event, None], activity: Activity) -> None:
         super().__init__()
         self._events, self._activity = events, activity

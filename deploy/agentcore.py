@@ -14,7 +14,6 @@ if __name__ == "__main__":
     sys.path[:] = [str(_HERE.parent), *(entry for entry in sys.path if Path(entry or ".").resolve() != _HERE)]
 
 import argparse
-import json
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from deploy.errors import DeployError
 from deploy.progress import say
-from deploy.terminal import confirm_removal, run_command
+from deploy.terminal import confirm_removal, print_json, run_command
 
 if TYPE_CHECKING:
     from deploy.aws.found import Found
@@ -188,7 +187,7 @@ def _destroy(options: argparse.Namespace) -> int:
                 confirm_removal(options.name, f"{options.region}, account {aws.account}", there)
             runtime.remove(aws, names)
     if options.json:
-        _print_json({"removed": [] if options.dry_run else there, "found": there})
+        print_json({"removed": [] if options.dry_run else there, "found": there})
     elif options.dry_run:
         print("\n".join(there))
     return 0
@@ -217,7 +216,7 @@ def _told(runtime: "Runtime") -> dict[str, Any]:
 
 def _print_status(status: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        _print_json(status)
+        print_json(status)
         return
     if status["status"] is None:
         print(f"{status['name']}: there is no such agent runtime")
@@ -233,7 +232,7 @@ def _print_status(status: dict[str, Any], as_json: bool) -> None:
 
 def _print_found(found: "dict[str, tuple[str, Found]]", as_json: bool) -> None:
     if as_json:
-        _print_json(
+        print_json(
             [
                 {"kind": kind, "name": name, "found": one.presence.value, "detail": one.detail}
                 for kind, (name, one) in found.items()
@@ -242,10 +241,6 @@ def _print_found(found: "dict[str, tuple[str, Found]]", as_json: bool) -> None:
         return
     for kind, (name, one) in found.items():
         print(f"{kind:<15}{name}: {one.presence.value}{f' ({one.detail})' if one.detail else ''}")
-
-
-def _print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2))
 
 
 def _parser() -> argparse.ArgumentParser:

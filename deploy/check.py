@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO
 
 from deploy.options import add_setting_arguments, session_for, settings_from
+from deploy.terminal import print_json
 
 if TYPE_CHECKING:
     from serve_app.client.session import Session, SessionClient
@@ -283,7 +284,7 @@ def run(options: argparse.Namespace) -> int:
     wishes = Wishes(options.sessions, options.utterances, options.ttfa_p95)
     findings = asyncio.run(_told(target, wishes, sys.stderr if options.json else sys.stdout))
     if options.json:
-        print(json.dumps([asdict(finding) for finding in findings], indent=2))
+        print_json([asdict(finding) for finding in findings])
     broken = [finding.promise for finding in findings if not finding.kept]
     print(f"broken: {'; '.join(broken)}" if broken else "every promise is kept", file=sys.stderr)
     return 1 if broken else 0

@@ -14,7 +14,6 @@ if __name__ == "__main__":
     sys.path[:] = [str(_HERE.parent), *(entry for entry in sys.path if Path(entry or ".").resolve() != _HERE)]
 
 import argparse
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from deploy import check
 from deploy.options import add_setting_arguments, session_for, settings_from
 from deploy.progress import say
-from deploy.terminal import confirm_removal, run_command
+from deploy.terminal import confirm_removal, print_json, run_command
 
 if TYPE_CHECKING:
     from deploy.aws.session import Aws
@@ -67,11 +66,11 @@ def _plan(options: argparse.Namespace) -> int:
     settings = settings_from(options)
     aws = session_for(settings)
     if options.permissions:
-        _print_json(deployer_policy(names_of(settings, aws.account, aws.partition)))
+        print_json(deployer_policy(names_of(settings, aws.account, aws.partition)))
         return 0
     plan = _planned(settings, aws)
     if options.json:
-        _print_json(as_json(plan))
+        print_json(as_json(plan))
     else:
         print(f"{settings.name} in {settings.region}, account {aws.account}, as {aws.caller}\n\n{as_table(plan)}\n")
         print(
@@ -170,7 +169,7 @@ def _destroy(options: argparse.Namespace) -> int:
             confirm_removal(settings.name, f"{settings.region}, account {aws.account}", there)
         lifecycle.destroy(aws, names, options.keep_weights)
     if options.json:
-        _print_json({"removed": [] if options.dry_run else there, "found": there})
+        print_json({"removed": [] if options.dry_run else there, "found": there})
     elif options.dry_run:
         print("\n".join(there))
     return 0
@@ -189,7 +188,7 @@ def _planned(settings: "Settings", aws: "Aws") -> "Plan":
 
 def _print_steps(steps: "list[Step]", as_json: bool) -> None:
     if as_json:
-        _print_json(
+        print_json(
             [
                 {
                     "kind": step.resource.kind,
@@ -207,7 +206,7 @@ def _print_steps(steps: "list[Step]", as_json: bool) -> None:
 
 def _print_status(status: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        _print_json(status)
+        print_json(status)
         return
     if status["endpoint"] is None:
         print(f"{status['name']} in {status['region']}: there is no endpoint")
@@ -222,10 +221,6 @@ def _print_status(status: dict[str, Any], as_json: bool) -> None:
     print(f"  instances  {counts['current']} of {counts['desired']}, {bounds}")
     for alarm, state in status["alarms"].items():
         print(f"  alarm      {alarm}: {state}")
-
-
-def _print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2))
 
 
 COMMANDS = (

@@ -1,8 +1,10 @@
-"""What the commands of deploy/ have in common at the terminal: their exit status, and asking before they remove."""
+"""What the commands of deploy/ have in common at the terminal: exit status, results, asking before they remove."""
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from deploy.errors import DeployError
 
@@ -25,6 +27,11 @@ def run_command(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from what is there.", file=sys.stderr)
         return 130
+
+
+def print_json(value: Any) -> None:
+    """A result for machines."""
+    print(json.dumps(value, indent=2))
 
 
 def confirm_removal(name: str, where: str, there: Sequence[str]) -> None:

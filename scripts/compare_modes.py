@@ -9,7 +9,6 @@ plays the audio from the first byte on.
 import argparse
 import base64
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -22,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from scripts.loadtest.stats import playback
-from scripts.running import Running, free_port, local_config, serve_running
+from scripts.running import Running, free_port, local_config, python_running, serve_running
 from serve_app.protocol.sse import SseDecoder
 
 MODES = ("bidi", "batch")
@@ -138,19 +137,10 @@ def plot(answers: Sequence[Answer], path: Path) -> None:
 def local_agent(speech: str, *options: str) -> Iterator[Running]:
     """`python -m agent --local` against a speech server, in a process of its own."""
     port = free_port()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "agent", "--local", "--port", str(port), "--tts-endpoint", speech, *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    try:
-        running = Running(port, process)
+    command = ("-m", "agent", "--local", "--port", str(port), "--tts-endpoint", speech, *options)
+    with python_running(port, *command) as running:
         running.wait_until_ready(READY_WITHIN_S)
         yield running
-    finally:
-        process.terminate()
-        process.wait(30)
 
 
 def main() -> None:

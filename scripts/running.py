@@ -119,23 +119,25 @@ def local_config(**changes: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def bare_running() -> Iterator[Running]:
-    """The application over a fake engine under uvicorn alone, in a process of its own: starts in a second."""
-    port = free_port()
+def python_running(port: int, *arguments: str) -> Iterator[Running]:
+    """`python ARGUMENTS`, which will serve at `port`, in a process of its own; to be waited for."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "uvicorn", "--factory", "scripts.fake_app:bare", "--port", str(port)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
+        [sys.executable, *arguments], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     try:
-        running = Running(port, process)
-        running.wait_until_ready(60.0)
-        yield running
+        yield Running(port, process)
     finally:
         process.terminate()
         process.wait(60)
+
+
+@contextmanager
+def bare_running() -> Iterator[Running]:
+    """The application over a fake engine under uvicorn alone, in a process of its own: starts in a second."""
+    port = free_port()
+    with python_running(port, "-m", "uvicorn", "--factory", "scripts.fake_app:bare", "--port", str(port)) as running:
+        running.wait_until_ready(60.0)
+        yield running
 
 
 def _hear_interrupts() -> None:

@@ -3,11 +3,6 @@
 import functools
 import json
 import os
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from scripts.running import free_port, python_running
 from tests.deploy.fake_aws import AwsScript
 
 REGION = "us-east-1"
@@ -24,24 +20,10 @@ FOREIGN_IMAGE = "210987654321.dkr.ecr.us-east-1.amazonaws.com/speech:v1"
 @pytest.fixture(scope="session")
 def aws_server() -> Iterator[str]:
     """Its address."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, str(Path(__file__).with_name("fake_aws.py")), str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    url = f"http://127.0.0.1:{port}"
-    try:
-        for _ in range(600):
-            try:
-                urllib.request.urlopen(f"{url}/script", timeout=1).close()
-                break
-            except OSError:
-                assert process.poll() is None, "moto did not start"
-                time.sleep(0.05)  # until the process listens
-        yield url
-    finally:
-        process.terminate()
-        process.wait(10)
+    port = free_port()
+    with python_running(port, str(Path(__file__).with_name("fake_aws.py")), str(port)) as running:
+        running.line("Running on", str(port))
+        yield running.http
 
 
 @functools.cache
