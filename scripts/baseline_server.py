@@ -144,7 +144,9 @@ def main() -> None:
         speak = official_speech(options.split_pattern)
     except WeightsError as exc:
         sys.exit(str(exc))
-    uvicorn.run(create_app(speak), host=options.host, port=options.port)
+    # uvicorn's own pings hang up on a session whose next message waits while the one before is spoken: it reads no pong
+    # before that message. Who is cut off is in no percentile, and that would flatter this server.
+    uvicorn.run(create_app(speak), host=options.host, port=options.port, ws_ping_interval=None)
 
 
 if __name__ == "__main__":
