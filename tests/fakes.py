@@ -27,12 +27,13 @@ class FakePhonemizer:
 
 
 class CountingRecorder:
-    """Remembers every value, by metric name."""
+    """Remembers every value, by metric name; holds the tags against the table of metrics."""
 
     def __init__(self) -> None:
         self.values: dict[str, list[tuple[float, dict[str, str]]]] = {}
 
     def record(self, metric: Metric, value: float = 1.0, /, **tags: str) -> None:
+        assert metric.bounded(tags) == tags, f"{metric.name} has tags or values of tags that its table has not: {tags}"
         self.values.setdefault(metric.name, []).append((value, tags))
 
     def outcomes(self, metric: Metric) -> list[str]:

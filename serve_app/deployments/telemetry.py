@@ -24,10 +24,11 @@ class RayRecorder:
         self._series = {metric: _series(metric) for metric in ALL}
 
     def record(self, metric: Metric, value: float = 1.0, /, **tags: str) -> None:
-        series = self._series[metric]
+        series, tags = self._series[metric], metric.bounded(tags)
         match series:
             case ray_metrics.Counter():
-                series.inc(value, tags)
+                if value > 0:  # Ray refuses to count nothing
+                    series.inc(value, tags)
             case ray_metrics.Histogram():
                 series.observe(value, tags)
             case ray_metrics.Gauge():
@@ -35,7 +36,8 @@ class RayRecorder:
 
 
 def _series(metric: Metric) -> ray_metrics.Metric:
-    common = {"name": metric.name, "description": metric.description, "tag_keys": metric.tags}
+    tag_keys = tuple(tag.name for tag in metric.tags)
+    common = {"name": metric.name, "description": metric.description, "tag_keys": tag_keys}
     match metric.kind:
         case "counter":
             return ray_metrics.Counter(**common)

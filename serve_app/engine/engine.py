@@ -13,14 +13,24 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
 from serve_app.config import EngineSettings, WeightsSettings
 from serve_app.engine.schedule import Pending, Policy, Schedule
 from serve_app.engine.types import AudioChunk, EngineInfo, Segment, check_segment
 from serve_app.errors import EngineUnavailable, Internal, SpeechError
-from serve_app.metrics import QUEUE_DEPTH, NoRecorder, Recorder
+from serve_app.metrics import (
+    BATCH_SEGMENTS,
+    BUSY_S,
+    INFO,
+    QUEUE_DEPTH,
+    QUEUE_WAIT_S,
+    SEGMENTS_CANCELLED,
+    THIS_INSTALLATION,
+    NoRecorder,
+    Recorder,
+)
 
 if TYPE_CHECKING:  # the queue is imported and tested without the seconds that torch takes
     from serve_app.engine.model import Synthesizer
@@ -36,6 +46,7 @@ WARMUP_PHONEME_IDS = (50, 83, 54, 156, 31, 16, 81, 156, 86, 123, 4)
 @dataclass(frozen=True, slots=True, eq=False)
 class _Job:
     pending: Pending
+    submitted_s: float
     outcome: "Future[AudioChunk]" = field(default_factory=Future)
 
 
@@ -52,7 +63,7 @@ class KokoroEngine:
         """Start the worker thread, which alone calls `synthesizer.synthesize`.
 
         Args:
-            recorder: hears of every change of the queue's depth, from the worker and from the callers' threads.
+            recorder: hears of the queue and of every forward pass, from the worker and from the callers' threads.
             clock: seconds; tells when a segment came, and for how long a forward pass has been running.
         """
         self._synthesizer = synthesizer
@@ -64,6 +75,8 @@ class KokoroEngine:
         self._jobs: dict[Pending, _Job] = {}  # of all that wait
         self._running_since_s: float | None = None
         self._closed = False
+        info = synthesizer.info
+        recorder.record(INFO, weights=info.weights, device=info.device, **THIS_INSTALLATION)
         # A daemon, so that a wedged forward pass can't keep the process from ending.
         self._worker = threading.Thread(target=self._work, name="kokoro-engine", daemon=True)
         self._worker.start()
@@ -78,7 +91,7 @@ class KokoroEngine:
         """
         from serve_app.engine.model import Synthesizer
 
-        engine = cls(Synthesizer.load(settings, weights), settings, recorder)
+        engine = cls(Synthesizer.load(settings, weights, recorder), settings, recorder)
         if settings.warmup:
             engine.warm_up()
         return engine
@@ -136,7 +149,8 @@ class KokoroEngine:
         self._synthesizer.check(segment)
         with self._changed:
             self.check()
-            job = _Job(self._schedule.submit(segment, self._clock()))
+            now_s = self._clock()
+            job = _Job(self._schedule.submit(segment, now_s), now_s)
             self._jobs[job.pending] = job
             self._changed.notify()
         self._record_depth()
@@ -149,22 +163,34 @@ class KokoroEngine:
             self._jobs.pop(job.pending, None)
         if waited:
             self._record_depth()
+        if waited or not job.outcome.done():
+            self._recorder.record(SEGMENTS_CANCELLED, stage="waiting" if waited else "running")
 
     def _record_depth(self) -> None:
         self._recorder.record(QUEUE_DEPTH, self.queue_depth)
 
+    def _record_begun(self, batch: Sequence[_Job], begun_s: float) -> None:
+        self._record_depth()
+        self._recorder.record(BATCH_SEGMENTS, len(batch))
+        for job in batch:
+            listener = "silent" if job.pending.silent else "hearing"
+            self._recorder.record(QUEUE_WAIT_S, begun_s - job.submitted_s, listener=listener)
+
     def _work(self) -> None:
         try:
             while batch := self._next_batch():
-                self._record_depth()
+                begun_s = self._clock()
+                self._record_begun(batch, begun_s)
                 outcomes = self._speak([job.pending.segment for job in batch])
+                ended_s = self._clock()
                 with self._changed:  # before anybody hears of it: what is sent in answer counts from then on
-                    self._schedule.end(self._clock())
+                    self._schedule.end(ended_s)
+                self._recorder.record(BUSY_S, ended_s - begun_s)
                 for job, outcome in zip(batch, outcomes, strict=True):
                     if isinstance(outcome, SpeechError):
                         job.outcome.set_exception(outcome)
                     else:
-                        job.outcome.set_result(outcome)
+                        job.outcome.set_result(replace(outcome, waited_s=begun_s - job.submitted_s))
         finally:
             self.close()  # were it to end by a defect, nobody may wait for it
 

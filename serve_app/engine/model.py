@@ -22,17 +22,33 @@ from serve_app.engine.types import AudioChunk, EngineInfo, Samples, Segment
 from serve_app.engine.voices import VoiceStore
 from serve_app.engine.weights import build_network, load_weights
 from serve_app.errors import Internal
+from serve_app.metrics import FRAMES, GPU_MEMORY_BYTES, NoRecorder, Recorder
+
+_NO_RECORDER = NoRecorder()
+
+MEMORY_EVERY_S = 5.0
+"""How often the GPU is asked for its memory: no scrape comes oftener, and a pass has better things to wait for."""
 
 
 class Synthesizer:
     """The model, its voices, and the device that they are on. Not thread-safe: one thread calls `synthesize`."""
 
-    def __init__(self, passes: Passes, voices: VoiceStore, settings: EngineSettings, weights: str) -> None:
+    def __init__(
+        self,
+        passes: Passes,
+        voices: VoiceStore,
+        settings: EngineSettings,
+        weights: str,
+        recorder: Recorder = _NO_RECORDER,
+    ) -> None:
         """
         Args:
             weights: their origin, for people.
+            recorder: hears after every pass what it filled, and of the GPU's memory.
         """
         self._passes = passes
+        self._recorder = recorder
+        self._memory_due_s = -math.inf
         self._threads = settings.threads or available_cores()
         self._voices = voices
         self._symbols: int = model_config()["n_token"]
@@ -40,7 +56,7 @@ class Synthesizer:
         self.info = EngineInfo(SAMPLE_RATE, voices.names, chosen_device(settings.device).type, weights)
 
     @classmethod
-    def load(cls, settings: EngineSettings, weights: WeightsSettings) -> Self:
+    def load(cls, settings: EngineSettings, weights: WeightsSettings, recorder: Recorder = _NO_RECORDER) -> Self:
         """Load weights and voices. Blocks for seconds. Raises WeightsError."""
         loaded = load_weights(weights)
         device, network = chosen_device(settings.device), build_network(loaded)
@@ -48,7 +64,7 @@ class Synthesizer:
             passes = Passes(network, device, vocoder=vocoder)
         else:
             passes = Passes.on(device, network)
-        return cls(passes, loaded.voices, settings, loaded.source)
+        return cls(passes, loaded.voices, settings, loaded.source, recorder)
 
     def check(self, segment: Segment) -> None:
         """Raise UnknownVoice, BadRequest or Internal if this model has no such voice or symbol. For every thread."""
@@ -72,12 +88,24 @@ class Synthesizer:
         started_s = time.perf_counter()
         spoken = self._passes.run([self._item(segment) for segment in batch])
         inference_s = time.perf_counter() - started_s
+        self._record_pass(sum(int(duration_frames.sum()) for _, duration_frames in spoken))
         chunks = []
         for samples, duration_frames in spoken:
             samples = samples.astype(np.float32, copy=False)
             self._require_audible(samples, duration_frames)
             chunks.append(AudioChunk(samples, SAMPLE_RATE, self._hop_samples, duration_frames, inference_s))
         return chunks
+
+    def _record_pass(self, speech_frames: int) -> None:
+        self._recorder.record(FRAMES, speech_frames, content="speech")
+        self._recorder.record(FRAMES, self._passes.padding_frames, content="padding")
+        now_s = time.monotonic()
+        if self.info.device == "cuda" and now_s >= self._memory_due_s:
+            self._memory_due_s = now_s + MEMORY_EVERY_S
+            free_bytes, total_bytes = torch.cuda.mem_get_info()
+            self._recorder.record(GPU_MEMORY_BYTES, torch.cuda.memory_reserved(), memory="reserved")
+            self._recorder.record(GPU_MEMORY_BYTES, free_bytes, memory="free")
+            self._recorder.record(GPU_MEMORY_BYTES, total_bytes, memory="total")
 
     def _item(self, segment: Segment) -> Item:
         style = self._voices.style(segment.voice, len(segment.phoneme_ids))[0]

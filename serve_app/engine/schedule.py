@@ -199,11 +199,11 @@ class Schedule:
         """See Policy. Who is turned away is told when the same answer would be yes, were nobody else to come."""
         if len(self._waiting) >= self._policy.max_queue:
             surplus = sorted(self._waiting, key=_urgency)[: len(self._waiting) - self._policy.max_queue + 1]
-            raise _saturated("its queue is full", self._rest_of_pass_s(now_s) + self._work_s(surplus))
+            raise _saturated("its queue is full", self._rest_of_pass_s(now_s) + self._work_s(surplus), "queue")
         begin_s = self._free_in_s(now_s)
         too_late_s = begin_s - newcomer.segment.slack_s - self._policy.max_wait_s
         if too_late_s > 0:
-            raise _saturated(f"speech would begin in {math.ceil(begin_s)} s", too_late_s)
+            raise _saturated(f"speech would begin in {math.ceil(begin_s)} s", too_late_s, "wait")
 
     def _free_in_s(self, now_s: float) -> float:
         """When one in silence would be spoken: after those who are, and what else is due by then."""
@@ -252,6 +252,6 @@ def _same_utterance(one: Segment, other: Segment) -> bool:
     return (one.session_id, one.request_id) == (other.session_id, other.request_id)
 
 
-def _saturated(reason: str, back_s: float) -> QueueSaturated:
+def _saturated(reason: str, back_s: float, bound: str) -> QueueSaturated:
     retry_after_s = max(1, math.ceil(back_s))
-    return QueueSaturated(f"The engine is busy: {reason}. Try again in {retry_after_s} s.", retry_after_s)
+    return QueueSaturated(f"The engine is busy: {reason}. Try again in {retry_after_s} s.", retry_after_s, bound=bound)

@@ -1,7 +1,7 @@
 """What goes into the engine and what comes out; no torch here, so that servers and clients may import it."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -60,6 +60,7 @@ class AudioChunk:
         duration_frames: int64 [len(phoneme_ids) + 2], predicted frames of each token, both pads included;
             sum * hop_samples == n.
         inference_s: wall time of the forward pass.
+        waited_s: for which the segment waited before it.
     """
 
     samples: Samples
@@ -67,6 +68,7 @@ class AudioChunk:
     hop_samples: int
     duration_frames: NDArray[np.int64]
     inference_s: float
+    waited_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class EngineInfo:
     sample_rate: int
     voices: tuple[str, ...]
     device: str
-    weights: str = field(default="")
+    weights: str = ""
 
 
 class Engine(Protocol):

@@ -5,21 +5,29 @@ import logging
 import time
 
 from serve_app.audio.pcm import duration_s
-from serve_app.metrics import AUDIO_S, RTF, TTFA_S, UTTERANCES, Recorder
+from serve_app.metrics import AUDIO_S, GAP_S, RTF, TTFA_S, UTTERANCES, UTTERANCES_WITH_GAP, Recorder
 from serve_app.server.speech import Spoken
 
 log = logging.getLogger(__name__)
+
+HEARD_GAP_S = 0.02
+"""Shorter silence within speech is no gap to a listener: no player holds less audio ready than this."""
 
 
 class Account:
     """Opened when an utterance is accepted, closed exactly once with its outcome."""
 
-    def __init__(self, recorder: Recorder, *, route: str, session_id: str, request_id: str) -> None:
+    def __init__(
+        self, recorder: Recorder, *, route: str, session_id: str, request_id: str, streamed: bool = True
+    ) -> None:
+        """`streamed`: the listener hears what is ready; gaps can't be heard in an answer that comes as a whole."""
         self._recorder, self._route = recorder, route
         self._ids = {"session_id": session_id, "request_id": request_id}
+        self._streamed = streamed
         self._accepted_s = time.monotonic()
         self._ttfa_s: float | None = None
         self._segments = 0
+        self._gap_s = 0.0
         self.audio_s = 0.0
         self.inference_s = 0.0
 
@@ -38,6 +46,8 @@ class Account:
         self._segments += spoken.segments
         self.audio_s += duration_s(len(spoken.samples), spoken.sample_rate)
         self.inference_s += spoken.inference_s
+        if self._streamed and spoken.gap_s >= HEARD_GAP_S:
+            self._gap_s += spoken.gap_s
 
     def sent(self) -> None:
         """Audio bytes were handed to the socket; the first ones count as first audio."""
@@ -51,6 +61,9 @@ class Account:
         if self.audio_s:
             self._recorder.record(AUDIO_S, self.audio_s, route=self._route)
             self._recorder.record(RTF, self.rtf, route=self._route)
+        if self._gap_s:
+            self._recorder.record(UTTERANCES_WITH_GAP, route=self._route)
+            self._recorder.record(GAP_S, self._gap_s, route=self._route)
         line = {
             "event": "utterance",
             "route": self._route,
@@ -59,6 +72,7 @@ class Account:
             "characters": characters,
             "segments": self._segments,
             "ttfa_s": None if self._ttfa_s is None else round(self._ttfa_s, 4),
+            "gap_s": round(self._gap_s, 3),
             "audio_s": round(self.audio_s, 3),
             "elapsed_s": round(self.elapsed_s, 4),
             "rtf": round(self.rtf, 4),

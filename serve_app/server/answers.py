@@ -13,7 +13,7 @@ from serve_app.audio.encoders import AudioEncoder, open_encoder
 from serve_app.audio.pcm import slices
 from serve_app.config import LimitSettings
 from serve_app.errors import NothingToSpeak, QueueSaturated, RequestStale, SpeechError
-from serve_app.metrics import Recorder
+from serve_app.metrics import ACTIVE_REQUESTS, REFUSALS, Recorder
 from serve_app.protocol.framing import MAX_FRAME_BYTES
 from serve_app.protocol.requests import SpeechRequest
 from serve_app.server.account import Account
@@ -72,7 +72,7 @@ class Answers:
         """Serve one request as an ASGI application."""
         send = impatient(send, self._limits.send_stall_timeout_s)
         others = self._active
-        self._active += 1  # from the first byte: bodies that never end would pass the bound
+        self._count(+1)  # from the first byte: bodies that never end would pass the bound
         try:
             try:
                 request = await self._read(dialect, receive, others)
@@ -86,11 +86,16 @@ class Answers:
         except ClientGone:
             return
         finally:
-            self._active -= 1
+            self._count(-1)
+
+    def _count(self, change: int) -> None:
+        self._active += change
+        self._recorder.record(ACTIVE_REQUESTS, self._active)
 
     async def _read(self, dialect: Dialect, receive: Receive, others: int) -> SpeechRequest:
         if others >= self._limits.max_requests:
-            raise QueueSaturated(f"{others} requests are in hand; retry later")
+            self._recorder.record(REFUSALS, reason="requests")
+            raise QueueSaturated(f"{others} requests are in hand; retry later", bound="requests")
         within_s = self._limits.send_stall_timeout_s
         try:
             async with asyncio.timeout(within_s):
@@ -104,7 +109,13 @@ class Answers:
     ) -> None:
         """Once the body has begun a failure breaks it (binary) or is its last event (SSE): never a polite end."""
         session_id = uuid4().hex
-        account = Account(self._recorder, route=dialect.route, session_id=session_id, request_id=request.request_id)
+        account = Account(
+            self._recorder,
+            route=dialect.route,
+            session_id=session_id,
+            request_id=request.request_id,
+            streamed=request.stream or request.transport == "sse",
+        )
         body, headers = Body(send), dialect.headers(request)
         events = dialect.events(request) if request.transport == "sse" else None
         outcome = "disconnected"

@@ -23,6 +23,10 @@ class Listener:
         """Seconds of audio that were handed on and not yet heard; 0 in silence."""
         return max(0.0, self._silent_from_s - now_s)
 
+    def silent_s(self, now_s: float, since_s: float) -> float:
+        """Seconds of silence so far, what was before `since_s` left out; 0 while something is heard."""
+        return max(0.0, now_s - max(self._silent_from_s, since_s))
+
     def hear(self, audio_s: float, now_s: float) -> None:
         """More audio was handed on."""
         self._silent_from_s = max(self._silent_from_s, now_s) + audio_s

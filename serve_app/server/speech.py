@@ -5,10 +5,11 @@ that the next one is computed while this one plays and a slow reader stops the s
 """
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Protocol
 
@@ -16,8 +17,8 @@ from serve_app.audio.pcm import MODEL_RATE, Samples, duration_s
 from serve_app.audio.seams import SeamJoiner
 from serve_app.blends import check_voice
 from serve_app.engine.types import AudioChunk, Engine, EngineInfo, Segment
-from serve_app.errors import EngineUnavailable
-from serve_app.metrics import DROPPED_SYMBOLS, Recorder
+from serve_app.errors import EngineUnavailable, QueueSaturated
+from serve_app.metrics import DROPPED_SYMBOLS, REFUSALS, Recorder
 from serve_app.protocol.requests import SpeechRequest
 from serve_app.server.listener import Listener, Pace
 from serve_app.text.chunker import is_cut_short
@@ -59,13 +60,17 @@ class TimedWord:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spoken:
-    """Audio to send next: float32 [n] at the engine's rate. `segments` is 0 for a pause and the silence at the end."""
+    """Audio to send next: float32 [n] at the engine's rate. `segments` is 0 for a pause and the silence at the end.
+
+    `gap_s` is how long its listener was silent for want of it, see `Speech.speak`.
+    """
 
     samples: Samples
     sample_rate: int
     words: tuple[TimedWord, ...] = ()
     inference_s: float = 0.0
     segments: int = 1
+    gap_s: float = 0.0
 
 
 class Sentences:
@@ -143,7 +148,9 @@ class Speech:
     ) -> AsyncGenerator[Spoken, None]:
         """Yield the utterance's audio, segment by segment, in order. Close it to stop the synthesis.
 
-        What is yielded counts as heard by `listener` from then on, one utterance at a time.
+        What is yielded counts as heard by `listener` from then on, one utterance at a time. A gap is the silence since
+        then, as far as it is this server's: not before the text was there nor before the caller asked for more, and
+        not what an utterance begins with whose text came to a listener in silence: that is its time to first audio.
 
         Raises:
             UnknownVoice, BadRequest (an ill-formed blend), UnsupportedLanguage, QueueSaturated: before any audio.
@@ -154,6 +161,7 @@ class Speech:
         submitting = asyncio.create_task(self._submit(ahead, request, sentences, listener))
         submitting.add_done_callback(lambda _: ahead.due.put_nowait(None))
         track = _Track()
+        asked_s = -math.inf
 
         def handed_on(spoken: Spoken) -> Spoken:
             listener.hear(duration_s(len(spoken.samples), spoken.sample_rate), self._clock())
@@ -163,8 +171,10 @@ class Speech:
             while (item := await ahead.due.get()) is not None:
                 if isinstance(item, float):
                     yield handed_on(track.pause(item))
+                    asked_s = self._clock()
                     continue
                 chunk = await item.task
+                gap_s = listener.silent_s(self._clock(), max(item.owed_since_s, asked_s))
                 if item.piece.dropped:
                     self._recorder.record(DROPPED_SYMBOLS, item.piece.dropped)
                 for pause_s in item.pauses_s:
@@ -173,11 +183,15 @@ class Speech:
                 audio_s = duration_s(len(spoken.samples), spoken.sample_rate)
                 self._pace.record(len(item.piece.phoneme_ids), request.speed, audio_s)
                 ahead.in_engine.popleft()
-                yield handed_on(spoken)
+                yield handed_on(replace(spoken, gap_s=gap_s))
+                asked_s = self._clock()
                 ahead.free.release()
             await submitting  # re-raises what ended it
             if (end := track.finish()) is not None:
                 yield handed_on(end)
+        except QueueSaturated as refused:
+            self._recorder.record(REFUSALS, reason=refused.bound)
+            raise
         finally:
             unfinished = (submitting, *(item.task for item in ahead.in_engine))
             for task in unfinished:
@@ -190,6 +204,8 @@ class Speech:
         """Hand the utterance to the engine, a few segments ahead of what is sent."""
         index, first_pauses, cut_short = 0, list[float](), False
         async for sentence in sentences:
+            known_s = self._clock()
+            begins_s = known_s if listener.left_s(known_s) else math.inf
             for part in split_at_pauses(sentence):
                 if isinstance(part, float):
                     if index:
@@ -209,6 +225,7 @@ class Speech:
                             self._pace.expected_s(len(piece.phoneme_ids), request.speed),
                             resumes=cut_short or piece.resumes,
                             pauses_s=() if index else tuple(first_pauses),
+                            owed_since_s=known_s if index else begins_s,
                         )
                     )
                     index, cut_short = index + 1, False
@@ -223,7 +240,7 @@ class Speech:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Due:
-    """A piece in the engine's hands, and the seconds it will last, about.
+    """A piece in the engine's hands, the seconds it will last, about, and since when silence before it is a gap.
 
     `resumes` says that the text before it was cut where a sentence goes on. With the first one come the pauses that
     begin an utterance: no audio leaves before the engine has taken its first segment, so that a refusal still is one.
@@ -234,6 +251,7 @@ class _Due:
     expected_s: float
     resumes: bool
     pauses_s: tuple[float, ...]
+    owed_since_s: float
 
 
 class _Ahead:

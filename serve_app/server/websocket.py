@@ -23,9 +23,9 @@ from serve_app.audio.encoders import AudioEncoder, open_encoder
 from serve_app.audio.pcm import duration_s, slices
 from serve_app.config import LimitSettings
 from serve_app.errors import QueueSaturated
-from serve_app.metrics import ACTIVE_SESSIONS, SESSIONS_ENDED, Recorder
+from serve_app.metrics import ACTIVE_SESSIONS, REFUSALS, SESSIONS_ENDED, Recorder
 from serve_app.protocol.framing import audio_frames
-from serve_app.protocol.messages import Words, dump_frame
+from serve_app.protocol.messages import ErrorFrame, Words, dump_frame
 from serve_app.protocol.requests import SpeechRequest
 from serve_app.protocol.session import Abort, Action, Begin, Close, More, Send, Session, SessionLimits
 from serve_app.server.account import Account
@@ -145,7 +145,9 @@ class Connection:
                 return "disconnected"
             text = message.get("text")
             raw = message["bytes"] if text is None else text
-            self._apply(self._session.receive(raw, time.monotonic(), time.time()))
+            actions = self._session.receive(raw, time.monotonic(), time.time())
+            self._record_refusals(actions)
+            self._apply(actions)
             if len(self._outbox) > MAX_CONTROL_FRAMES:
                 return "stalled"
             await asyncio.sleep(0)  # a server may have a whole burst at hand: the writer and other sessions go between
@@ -158,6 +160,13 @@ class Connection:
 
     def _apply(self, actions: list[Action]) -> None:
         for action in actions:
+    def _record_refusals(self, answer: list[Action]) -> None:
+        """Of messages that found the session's inbox full; what the engine refuses, it has taken in hand before."""
+        for action in answer:
+            match action:
+                case Send(frame=ErrorFrame(code=QueueSaturated.code)):
+                    self._recorder.record(REFUSALS, reason="inbox")
+
             match action:
                 case Send(frame=frame):
                     self._outbox.put(dump_frame(frame))
@@ -272,6 +281,7 @@ class BidirectionalStream:
         try:
             await socket.accept()
             outcome = await connection.serve()
+            self._recorder.record(REFUSALS, reason="sessions")
         finally:
             self._open.discard(connection)
             self._recorder.record(ACTIVE_SESSIONS, len(self._open))

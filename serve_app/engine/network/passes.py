@@ -57,6 +57,9 @@ class Passes:
             be the same items: texts of one length speak for different times.
         graphs: replays passes of repeated shapes; None runs each as it comes.
         vocoder: decode and generate; None for the network's own.
+
+    Attributes:
+        padding_frames: what the last run computed beside the frames of its items.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class Passes:
         self._dtype = network.bert_encoder.weight.dtype
         self._token_groups, self._frame_groups = token_groups, frame_groups
         self._graphs = graphs
+        self.padding_frames = 0
 
     @classmethod
     def on(cls, device: torch.device, network: Kokoro) -> Self:
@@ -99,7 +103,9 @@ class Passes:
             durations = self._durations(items, texts)
             frames = [int(of_item.sum()) for of_item in durations]
             copies = []
-            for group in self._frame_groups(frames):
+            groups = self._frame_groups(frames)
+            self.padding_frames = sum(group.batch * group.size for group in groups) - sum(frames)
+            for group in groups:
                 order, audio = self._audio(items, texts, frames, group)
                 copies.append((order, audio.shape[1] // group.size, _Copy(audio)))
             samples: dict[int, NDArray[np.floating]] = {}
