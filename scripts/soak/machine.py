@@ -1,0 +1,93 @@
+"""The processes of a running service: what they hold, and taking one of them away."""
+
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import psutil
+
+from scripts.loadtest.idle import processes_behind
+
+PARTS = ("Gateway", "Chunker", "Kokoro")
+"""The deployments, by the names that Ray gives their replicas' processes."""
+
+_REPLICA = re.compile(r"ray::ServeReplica:[^:]+:(\w+?)(?:Replica)?(?:\b|$)")
+_SETTLED = 0.25
+"""The first part of a process's life does not count: libraries, codecs and arenas are still being loaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What a process held at a moment.
+
+    Attributes:
+        part: one of PARTS.
+        memory_bytes: what would be free if it ended (USS).
+        handles: open files and sockets.
+    """
+
+    part: str
+    pid: int
+    at_s: float
+    memory_bytes: int
+    handles: int
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """From the median of a process's first samples that count to the median of its last ones."""
+
+    part: str
+    pid: int
+    watched_s: float
+    memory_bytes: int
+    grown_bytes: int
+    grown_handles: int
+
+
+def replicas(url: str) -> list[tuple[str, psutil.Process]]:
+    """The replicas' processes of a service on this machine, with their parts. Raises NotLocal."""
+    found = []
+    for process in processes_behind(url):
+        with suppress(psutil.Error):
+            match = _REPLICA.match(" ".join(process.cmdline()))
+            if match and match[1] in PARTS:
+                found.append((match[1], process))
+    return found
+
+
+def sample(of: Iterable[tuple[str, psutil.Process]], now_s: float) -> list[Sample]:
+    """What each of them holds; those that have ended are left out."""
+    samples = []
+    for part, process in of:
+        with suppress(psutil.Error):
+            samples.append(Sample(part, process.pid, now_s, process.memory_full_info().uss, process.num_fds()))
+    return samples
+
+
+def growth(samples: Sequence[Sample]) -> list[Growth]:
+    """How each process has grown since it was settled; those that were seen too seldom are left out."""
+    grown = []
+    for pid in dict.fromkeys(one.pid for one in samples):
+        of_it = [one for one in samples if one.pid == pid]
+        settled = of_it[int(len(of_it) * _SETTLED) :]
+        if len(settled) < 6:
+            continue
+        third = len(settled) // 3
+        first, last = settled[:third], settled[-third:]
+        grown.append(
+            Growth(
+                of_it[0].part,
+                pid,
+                settled[-1].at_s - settled[0].at_s,
+                _median([one.memory_bytes for one in last]),
+                _median([one.memory_bytes for one in last]) - _median([one.memory_bytes for one in first]),
+                _median([one.handles for one in last]) - _median([one.handles for one in first]),
+            )
+        )
+    return grown
+
+
+def _median(values: Sequence[int]) -> int:
+    return sorted(values)[len(values) // 2]
