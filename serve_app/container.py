@@ -39,6 +39,9 @@ MIN_MEMORY_BYTES = 3 << 30
 DRAIN_WITHIN_S = 20.0
 """For the messages in hand when SIGTERM comes. SageMaker sends SIGKILL 30 s after it."""
 
+LAST_WORDS_S = 1.0
+"""Left of that when the messages still in hand are given up, to tell their clients."""
+
 LAST_BYTES_S = 0.5
 """What the replicas have sent is on its way through the proxy, which Serve stops first and at once."""
 
@@ -183,7 +186,7 @@ class RayServe:
 
     async def _drain(self, within_s: float) -> None:
         assert self._gateway is not None
-        await self._gateway.broadcast("drain").results_async(timeout_s=within_s)
+        await self._gateway.broadcast("drain", within_s - LAST_WORDS_S).results_async(timeout_s=within_s)
         await asyncio.sleep(LAST_BYTES_S)
 
     def stop(self) -> None:

@@ -88,6 +88,7 @@ LAYERS: dict[str, set[str]] = {
         "httpx",
         "ray",
         "starlette",
+        "uvicorn",
         "serve_app.config",
         "serve_app.engine.types",
         "serve_app.errors",

@@ -275,6 +275,14 @@ class Session:
         self._ending = Close(GOING_AWAY, "shutdown")
         return self._refuse_waiting(_shutting_down()) + self._advance(now_s)
 
+    def give_up(self) -> list[Action]:
+        """After `shutdown`: the server waits no longer for the utterance in hand, which fails."""
+        if self._hand is None:
+            return []
+        if self._hand is self._fed:
+            self._spoil(self._fed)
+        return self._stop_hand(_shutting_down())
+
     def disconnected(self) -> list[Action]:
         """The client has gone: stop what is in hand, forget the rest."""
         actions: list[Action] = [] if self._hand is None or self._hand.stopped else [Abort()]

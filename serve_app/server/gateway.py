@@ -29,24 +29,27 @@ log = logging.getLogger(__name__)
 
 
 class Application(Starlette):
-    """The routes of one gateway replica, and an orderly end: `drain` before the server that runs it is stopped."""
+    """The routes of one gateway replica, and an orderly end: `leave`, or `drain` to wait for it too."""
 
     def __init__(self, stream: BidirectionalStream, routes: Sequence[BaseRoute]) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+
         @asynccontextmanager
         async def lifespan(_: Starlette) -> AsyncIterator[None]:
+            self._loop = asyncio.get_running_loop()
             yield
             stream.shut_down()
 
         super().__init__(routes=routes, exception_handlers={HTTPException: _http_error}, lifespan=lifespan)
         self._stream = stream
         self._in_hand = 0
-        self._draining = False
+        self._leaving = False
         self._idle = asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await super().__call__(scope, receive, send)
-        elif self._draining:
+        elif self._leaving:
             await _refuse(scope, receive, send)
         else:
             self._in_hand += 1
@@ -57,11 +60,21 @@ class Application(Starlette):
                 if not self._in_hand:
                     self._idle.set()
 
-    async def drain(self) -> None:
-        """Refuse what comes from now on, let sessions finish the message in hand, and wait for all that is in hand."""
-        self._draining = True
-        log.info("draining: %d requests and sessions are in hand", self._in_hand)
-        self._stream.shut_down()
+    def leave_soon(self, within_s: float) -> None:
+        """`leave`, from any thread, once the application has started."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self.leave, within_s)
+
+    def leave(self, within_s: float) -> None:
+        """Refuse what comes from now on; sessions finish the message in hand, or fail it when the time is up."""
+        if not self._leaving:
+            self._leaving = True
+            log.info("leaving: %d requests and sessions are in hand", self._in_hand)
+            self._stream.shut_down(within_s)
+
+    async def drain(self, within_s: float) -> None:
+        """`leave`, and wait for all that is in hand."""
+        self.leave(within_s)
         while self._in_hand:
             self._idle.clear()
             await self._idle.wait()

@@ -23,9 +23,9 @@ from serve_app.audio.encoders import AudioEncoder, open_encoder
 from serve_app.audio.pcm import duration_s, slices
 from serve_app.config import LimitSettings
 from serve_app.errors import QueueSaturated
-from serve_app.metrics import ACTIVE_SESSIONS, REFUSALS, SESSIONS_ENDED, Recorder
+from serve_app.metrics import ACTIVE_SESSIONS, SESSIONS_ENDED, Recorder
 from serve_app.protocol.framing import audio_frames
-from serve_app.protocol.messages import ErrorFrame, Words, dump_frame
+from serve_app.protocol.messages import Words, dump_frame
 from serve_app.protocol.requests import SpeechRequest
 from serve_app.protocol.session import Abort, Action, Begin, Close, More, Send, Session, SessionLimits
 from serve_app.server.account import Account
@@ -114,6 +114,7 @@ class Connection:
         self._sentences = Sentences(final=True)
         self._speaking: asyncio.Task[None] | None = None
         self._sent_s = 0.0
+        self._patience: asyncio.TimerHandle | None = None  # of a server that goes away
         self._over = False
 
     async def serve(self) -> str:
@@ -124,14 +125,21 @@ class Connection:
             return writer.result() if writer.done() else reader.result()
         finally:
             self._over = True
+            if self._patience is not None:
+                self._patience.cancel()
             tasks = [task for task in (reader, writer, self._speaking) if task is not None]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def shut_down(self) -> None:
-        """Finish the message in hand, then close with 1001."""
+    def shut_down(self, within_s: float | None) -> None:
+        """Finish the message in hand, or fail it when the time is up, then close with 1001."""
         self._apply(self._session.shutdown(time.monotonic()))
+        if within_s is not None:
+            self._patience = asyncio.get_running_loop().call_later(within_s, self._give_up)
+
+    def _give_up(self) -> None:
+        self._apply(self._session.give_up())
 
     async def _read(self) -> str:
         while True:
@@ -145,9 +153,7 @@ class Connection:
                 return "disconnected"
             text = message.get("text")
             raw = message["bytes"] if text is None else text
-            actions = self._session.receive(raw, time.monotonic(), time.time())
-            self._record_refusals(actions)
-            self._apply(actions)
+            self._apply(self._session.receive(raw, time.monotonic(), time.time()))
             if len(self._outbox) > MAX_CONTROL_FRAMES:
                 return "stalled"
             await asyncio.sleep(0)  # a server may have a whole burst at hand: the writer and other sessions go between
@@ -160,13 +166,6 @@ class Connection:
 
     def _apply(self, actions: list[Action]) -> None:
         for action in actions:
-    def _record_refusals(self, answer: list[Action]) -> None:
-        """Of messages that found the session's inbox full; what the engine refuses, it has taken in hand before."""
-        for action in answer:
-            match action:
-                case Send(frame=ErrorFrame(code=QueueSaturated.code)):
-                    self._recorder.record(REFUSALS, reason="inbox")
-
             match action:
                 case Send(frame=frame):
                     self._outbox.put(dump_frame(frame))
@@ -281,14 +280,13 @@ class BidirectionalStream:
         try:
             await socket.accept()
             outcome = await connection.serve()
-            self._recorder.record(REFUSALS, reason="sessions")
         finally:
             self._open.discard(connection)
             self._recorder.record(ACTIVE_SESSIONS, len(self._open))
             self._recorder.record(SESSIONS_ENDED, outcome=outcome)
             log.info("%s", json.dumps({"event": "session", "session_id": connection.session_id, "outcome": outcome}))
 
-    def shut_down(self) -> None:
-        """Every session finishes the message in hand and closes with 1001."""
+    def shut_down(self, within_s: float | None = None) -> None:
+        """Every session finishes the message in hand, or fails it when the time is up, and closes with 1001."""
         for connection in list(self._open):
-            connection.shut_down()
+            connection.shut_down(within_s)

@@ -1,0 +1,64 @@
+"""A server that exits as Ray Serve has a replica's server exit: a real one, on a real socket."""
+
+import asyncio
+import json
+
+import pytest
+import uvicorn.config
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+
+from serve_app.deployments import leaving
+from serve_app.engine.fake import FakeEngine
+from tests.asgi import turns_until
+from tests.fakes import app_over
+
+PATH = "/invocations-bidirectional-stream"
+HANG_S = 10.0
+"""Bounds a hang."""
+
+
+@pytest.fixture(autouse=True)
+def as_before(monkeypatch):
+    monkeypatch.setattr(leaving, "_end_sessions", None)
+    monkeypatch.setitem(uvicorn.config.WS_PROTOCOLS, "auto", uvicorn.config.WS_PROTOCOLS["auto"])
+
+
+def test_uvicorn_speaks_by_the_protocol_that_is_changed_here():
+    """Ray's servers take whatever uvicorn calls `auto`."""
+    config = uvicorn.Config(app_over(FakeEngine()))
+    config.load()
+    assert config.ws_protocol_class is WebSocketsSansIOProtocol
+
+
+def test_its_sessions_finish_the_message_in_hand_and_idle_ones_close_at_once():
+    async def scenario():
+        engine = FakeEngine(gated=True)
+        app = app_over(engine)
+        leaving.end_sessions_by(lambda: app.leave_soon(HANG_S))
+        server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
+        serving = asyncio.create_task(server.serve())
+        await turns_until(lambda: server.started)
+        url = f"ws://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}{PATH}"
+        async with connect(url) as speaking, connect(url) as idle:
+            await speaking.send(json.dumps({"text": "One is here.", "request_id": "in hand"}))
+            assert json.loads(await speaking.recv())["type"] == "synthesis_start"
+            server.should_exit = True
+            with pytest.raises(ConnectionClosed):
+                await idle.recv()
+            assert idle.close_code == 1001
+            with pytest.raises(OSError):
+                await connect(url)
+            engine.allow(1)
+            frames = [frame async for frame in speaking]
+            assert json.loads(frames[-1])["type"] == "synthesis_complete"
+            assert sum(len(frame) for frame in frames if isinstance(frame, bytes)) > 0
+            assert speaking.close_code == 1001
+        await serving
+
+    async def bounded():
+        async with asyncio.timeout(HANG_S):
+            await scenario()
+
+    asyncio.run(bounded())
