@@ -15,7 +15,7 @@ from starlette.websockets import WebSocket
 
 from serve_app.config import LimitSettings
 from serve_app.errors import EngineUnavailable
-from serve_app.metrics import Recorder
+from serve_app.metrics import REFUSALS, Recorder
 from serve_app.protocol.requests import RequestLimits
 from serve_app.server import invocations, openai, page, websocket
 from serve_app.server.answers import Answers
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 class Application(Starlette):
     """The routes of one gateway replica, and an orderly end: `leave`, or `drain` to wait for it too."""
 
-    def __init__(self, stream: BidirectionalStream, routes: Sequence[BaseRoute]) -> None:
+    def __init__(self, stream: BidirectionalStream, routes: Sequence[BaseRoute], recorder: Recorder) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
 
         @asynccontextmanager
@@ -41,7 +41,7 @@ class Application(Starlette):
             stream.shut_down()
 
         super().__init__(routes=routes, exception_handlers={HTTPException: _http_error}, lifespan=lifespan)
-        self._stream = stream
+        self._stream, self._recorder = stream, recorder
         self._in_hand = 0
         self._leaving = False
         self._idle = asyncio.Event()
@@ -50,6 +50,7 @@ class Application(Starlette):
         if scope["type"] == "lifespan":
             await super().__call__(scope, receive, send)
         elif self._leaving:
+            self._recorder.record(REFUSALS, reason="draining")
             await _refuse(scope, receive, send)
         else:
             self._in_hand += 1
@@ -98,6 +99,7 @@ def create_app(
             *more_routes,
             WebSocketRoute(websocket.ROUTE, stream),
         ],
+        recorder,
     )
 
 

@@ -23,9 +23,9 @@ from serve_app.audio.encoders import AudioEncoder, open_encoder
 from serve_app.audio.pcm import duration_s, slices
 from serve_app.config import LimitSettings
 from serve_app.errors import QueueSaturated
-from serve_app.metrics import ACTIVE_SESSIONS, SESSIONS_ENDED, Recorder
+from serve_app.metrics import ACTIVE_SESSIONS, REFUSALS, SESSIONS_ENDED, Recorder
 from serve_app.protocol.framing import audio_frames
-from serve_app.protocol.messages import Words, dump_frame
+from serve_app.protocol.messages import ErrorFrame, Words, dump_frame
 from serve_app.protocol.requests import SpeechRequest
 from serve_app.protocol.session import Abort, Action, Begin, Close, More, Send, Session, SessionLimits
 from serve_app.server.account import Account
@@ -153,10 +153,19 @@ class Connection:
                 return "disconnected"
             text = message.get("text")
             raw = message["bytes"] if text is None else text
-            self._apply(self._session.receive(raw, time.monotonic(), time.time()))
+            actions = self._session.receive(raw, time.monotonic(), time.time())
+            self._record_refusals(actions)
+            self._apply(actions)
             if len(self._outbox) > MAX_CONTROL_FRAMES:
                 return "stalled"
             await asyncio.sleep(0)  # a server may have a whole burst at hand: the writer and other sessions go between
+
+    def _record_refusals(self, answer: list[Action]) -> None:
+        """Of messages that found the session's inbox full; what the engine refuses, it has taken in hand before."""
+        for action in answer:
+            match action:
+                case Send(frame=ErrorFrame(code=QueueSaturated.code)):
+                    self._recorder.record(REFUSALS, reason="inbox")
 
     def _deadline(self) -> float | None:
         idle_deadline_s = self._session.idle_deadline_s
@@ -272,6 +281,7 @@ class BidirectionalStream:
         if len(self._open) >= self._limits.max_sessions:
             await socket.send_denial_response(error_response(QueueSaturated("all sessions are taken; retry later")))
             self._recorder.record(SESSIONS_ENDED, outcome="refused")
+            self._recorder.record(REFUSALS, reason="sessions")
             return
         connection = Connection(socket, self._speech, self._limits, self._recorder)
         self._open.add(connection)  # before the upgrade, which may wait: a burst of them would pass the bound
