@@ -24,7 +24,7 @@ from scripts.capacity.ladder import LadderError, Rung, q_max, read_ladder
 from scripts.capacity.planning import Traffic, TrafficError, instances_at, plan
 from scripts.capacity.queue import ServiceCurve, ladder_of
 from scripts.capacity.startup import STAGES, StartupError, stages_of
-from serve_app.config import EngineSettings
+from serve_app.config import LimitSettings
 
 PUBLISHED_MS = {1: 65, 5: 286, 10: 568, 20: 1129, 40: 2245, 50: 2806}
 """p95 of the time to first audio by concurrency, of one sentence at a time on ml.g5.xlarge."""
@@ -217,8 +217,8 @@ def parser() -> argparse.ArgumentParser:
     common.add_argument(
         "--refuse-at",
         type=int,
-        default=EngineSettings().max_queue,
-        help="sessions of one instance past which it refuses; %(default)s, the engine's queue",
+        default=LimitSettings().max_sessions,
+        help="sessions of one instance past which it refuses; %(default)s, limits.max_sessions",
     )
     commands = parser.add_subparsers(dest="command", required=True)
     planning = commands.add_parser("plan", parents=[common], help="scaling values for one deployment")
