@@ -38,7 +38,12 @@ def compose(settings: Settings, chunker_class: type, kokoro_class: type) -> Appl
     """Bind the gateway to the classes that make phonemes and audio; each is constructed with the settings."""
     chunker = serve.deployment(chunker_class, name="Chunker", **_options(settings.chunker)).bind(settings)
     kokoro = serve.deployment(kokoro_class, name="Kokoro", **_options(settings.kokoro)).bind(settings)
-    gateway = serve.deployment(serve.ingress()(Gateway), name="Gateway", **_options(settings.gateway))
+    gateway = serve.deployment(
+        serve.ingress()(Gateway),
+        name="Gateway",
+        user_config={},  # what a configuration file says in its place reaches running replicas, and so does its absence
+        **_options(settings.gateway),
+    )
     return gateway.bind(settings, chunker, kokoro)
 
 
@@ -48,6 +53,8 @@ def _options(settings: DeploymentSettings) -> dict[str, Any]:
         "health_check_period_s": settings.health_check_period_s,
         "health_check_timeout_s": settings.health_check_timeout_s,
         "graceful_shutdown_timeout_s": settings.graceful_shutdown_timeout_s,
+        "max_surge_percent": settings.max_surge_percent,
+        "max_replicas_per_node": settings.max_replicas_per_node,
         "ray_actor_options": {"num_cpus": settings.num_cpus, "num_gpus": settings.num_gpus},
     }
     if settings.autoscaling is not None:

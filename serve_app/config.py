@@ -88,9 +88,13 @@ class LimitSettings(_Section):
 
 
 class AutoscalingSettings(_Section):
+    """When replicas are added and taken away; names and defaults of the delays as in Ray Serve's documentation."""
+
     min_replicas: Annotated[int, Field(ge=0)] = 1
     max_replicas: Count = 1
     target_ongoing_requests: Annotated[float, Field(gt=0)] = 8
+    upscale_delay_s: Annotated[float, Field(ge=0)] = 30.0
+    downscale_delay_s: Annotated[float, Field(ge=0)] = 600.0
 
 
 class DeploymentSettings(_Section):
@@ -98,12 +102,14 @@ class DeploymentSettings(_Section):
 
     num_replicas: Count | None = None
     autoscaling: AutoscalingSettings | None = None
+    max_replicas_per_node: Count | None = None
     num_cpus: Annotated[float, Field(ge=0)] = 0.25
     num_gpus: Annotated[float, Field(ge=0)] = 0
     max_ongoing_requests: Annotated[int, Field(ge=2)] = 64
     health_check_period_s: Seconds = 5.0
     health_check_timeout_s: Seconds = 10.0
     graceful_shutdown_timeout_s: Annotated[float, Field(ge=0)] = 20.0
+    max_surge_percent: Annotated[int, Field(ge=0, le=100)] = 100
 
     @model_validator(mode="after")
     def _consistent(self) -> "DeploymentSettings":
@@ -153,10 +159,17 @@ def load_settings(args: Mapping[str, Any] | None = None, environ: Mapping[str, s
             for section in sections:
                 node = node.setdefault(section, {})
             node[leaf] = yaml.safe_load(value)
-    try:
-        return Settings.model_validate(merged)
-    except ValidationError as exc:
-        raise SettingsError("; ".join(_sentence(error) for error in exc.errors())) from exc
+    return _checked(merged)
+
+
+def with_limits(settings: Settings, limits: Mapping[str, Any]) -> Settings:
+    """The settings with other values for some of their limits.
+
+    Raises:
+        SettingsError: as `load_settings`.
+    """
+    values = settings.model_dump()
+    return _checked({**values, "limits": {**values["limits"], **limits}})
 
 
 def user_cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
@@ -166,6 +179,13 @@ def user_cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
 
 def _copy(node: Mapping[str, Any]) -> dict[str, Any]:
     return {key: _copy(value) if isinstance(value, Mapping) else value for key, value in node.items()}
+
+
+def _checked(values: Mapping[str, Any]) -> Settings:
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as exc:
+        raise SettingsError("; ".join(_sentence(error) for error in exc.errors())) from exc
 
 
 def _sentence(error: Any) -> str:

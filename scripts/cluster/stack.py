@@ -1,0 +1,142 @@
+"""The product on machines that are namespaces: started by hand as docs/cluster.md says, and looked at from outside."""
+
+import os
+import re
+import secrets
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+import yaml
+
+from scripts.cluster.machines import Machine, addresses
+from scripts.running import ROOT
+
+CLUSTER_CONFIG = ROOT / "configs" / "cluster.yaml"
+RAY = str(Path(sys.executable).with_name("ray"))
+PORT = 8000
+METRICS_PORT = 8090
+DASHBOARD_PORT = 8265
+LOOK_EVERY_S = 0.25
+
+DEPLOYMENTS = ("Gateway", "Chunker", "Kokoro")
+
+
+def config(import_path: str, machines: int, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """configs/cluster.yaml for so many machines without a GPU: one replica of each deployment on each of them."""
+    loaded: dict[str, Any] = yaml.safe_load(CLUSTER_CONFIG.read_text())
+    [application] = loaded["applications"]
+    application["import_path"] = import_path
+    for deployment in ("gateway", "chunker", "kokoro"):
+        options = application["args"][deployment]
+        options.pop("autoscaling", None)
+        options |= {"num_replicas": machines, "max_replicas_per_node": 1, "num_cpus": 0.25, "num_gpus": 0}
+    application["args"] |= arguments
+    return loaded
+
+
+class CameNot(Exception):
+    """What was waited for did not come. The message says what it was."""
+
+
+class Cluster:
+    """Ray on a head and other machines. The head works, too."""
+
+    def __init__(self, logs: Path) -> None:
+        self._logs, self._addresses = logs, addresses()
+        token = secrets.token_hex(32)
+        self._environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "RAY_AUTH_TOKEN": token,
+            "RAY_metrics_report_interval_ms": "500",  # of what this script reads
+        }
+        self._client = httpx.Client(headers={"Authorization": f"Bearer {token}"}, timeout=5.0, trust_env=False)
+        self.head = self._start("--head", "--dashboard-host=0.0.0.0", f"--dashboard-port={DASHBOARD_PORT}")
+        self.machines = [self.head]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for machine in self.machines[::-1]:
+            machine.kill()
+        self._client.close()
+
+    def add_machine(self) -> Machine:
+        """Start one more."""
+        self.machines.append(self._start(f"--address={self.head.address}:6379"))
+        return self.machines[-1]
+
+    def kill(self, machine: Machine) -> None:
+        self.machines.remove(machine)
+        machine.kill()
+
+    def deploy(self, serve_config: Mapping[str, Any], within_s: float = 90.0) -> None:
+        """What `serve deploy` does, once the dashboard answers."""
+
+        def put() -> bool:
+            # The first one starts Serve.
+            url = f"{self._dashboard}/api/serve/applications/"
+            return self._client.put(url, json=serve_config, timeout=within_s).is_success
+
+        until(put, within_s, "the dashboard to take the application")
+
+    def replicas(self) -> Counter[tuple[str, str]]:
+        """How many replicas run, by address of the machine and deployment."""
+        running: Counter[tuple[str, str]] = Counter()
+        answer = self._client.get(f"{self._dashboard}/api/serve/applications/").raise_for_status().json()
+        for application in answer["applications"].values():
+            for name, deployment in application["deployments"].items():
+                running.update(
+                    (replica["node_ip"], name) for replica in deployment["replicas"] if replica["state"] == "RUNNING"
+                )
+        return running
+
+    def wait_until_whole(self, within_s: float) -> None:
+        """Wait until each machine has its replicas and answers /ping with 200."""
+
+        def whole() -> bool:
+            here = {machine.address for machine in self.machines}
+            return set(self.replicas()) >= {(address, name) for address in here for name in DEPLOYMENTS} and all(
+                self._client.get(f"http://{address}:{PORT}/ping").status_code == 200 for address in here
+            )
+
+        until(whole, within_s, f"{len(self.machines)} machines to be ready")
+
+    def metric(self, name: str, **labels: str) -> Counter[str]:
+        """Sums of a metric by machine, of the series that have these labels."""
+        sums: Counter[str] = Counter()
+        for machine in self.machines:
+            text = self._client.get(f"http://{machine.address}:{METRICS_PORT}/metrics").text
+            for tags, value in re.findall(rf"^ray_{name}{{(.*)}} (.+)$", text, re.MULTILINE):
+                if all(f'{label}="{wanted}"' in tags for label, wanted in labels.items()):
+                    sums[machine.address] += float(value)
+        return sums
+
+    @property
+    def _dashboard(self) -> str:
+        return f"http://{self.head.address}:{DASHBOARD_PORT}"
+
+    def _start(self, *role: str) -> Machine:
+        address = next(self._addresses)
+        command = [RAY, "start", *role, f"--node-ip-address={address}", f"--metrics-export-port={METRICS_PORT}"]
+        command += ["--num-cpus=2", "--disable-usage-stats"]
+        return Machine(address, command, self._environment, self._logs / f"{address}.log")
+
+
+def until(condition: Callable[[], bool], within_s: float, what: str) -> None:
+    """Look again and again. Raises CameNot."""
+    deadline_s = time.monotonic() + within_s
+    while time.monotonic() < deadline_s:
+        try:
+            if condition():
+                return
+        except httpx.HTTPError:
+            pass  # not there yet
+        time.sleep(LOOK_EVERY_S)
+    raise CameNot(f"waited {within_s:.0f} s for {what}")
