@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from serve_app.config import DeploymentSettings, Settings, SettingsError, load_settings
+from serve_app.config import DeploymentSettings, Settings, SettingsError, load_settings, with_limits
 from serve_app.metrics import ALL
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -54,6 +54,17 @@ def test_unknown_names_and_values_out_of_range_are_named(args, environ, named):
         load_settings(args, environ)
     for part in named:
         assert part in str(refused.value)
+
+
+def test_other_limits_are_checked_as_those_at_the_start_and_leave_the_rest_alone():
+    settings = load_settings({"limits": {"max_requests": 7, "max_sessions": 8}}, {})
+    changed = with_limits(settings, {"max_sessions": 9})
+    assert (changed.limits.max_requests, changed.limits.max_sessions) == (7, 9)
+    assert changed.model_copy(update={"limits": settings.limits}) == settings
+    with pytest.raises(SettingsError, match="limits.max_session is not a setting; known here: .*max_sessions"):
+        with_limits(settings, {"max_session": 9})
+    with pytest.raises(SettingsError, match="gateway.max_ongoing_requests must be above"):
+        with_limits(settings, {"max_sessions": 5000})
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)

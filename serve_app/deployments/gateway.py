@@ -1,16 +1,22 @@
 """The ASGI ingress in one Serve replica."""
 
+import logging
+from collections.abc import Mapping
+from typing import Any
+
 from ray.serve.handle import DeploymentHandle
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from serve_app.config import Settings
+from serve_app.config import Settings, SettingsError, with_limits
 from serve_app.deployments.exposition import MetricsText, node_exporter
 from serve_app.deployments.leaving import end_sessions_by
 from serve_app.deployments.remote import RemoteEngine, RemotePhonemizer
 from serve_app.deployments.telemetry import RayRecorder, log_through_serve
 from serve_app.server.gateway import create_app
 from serve_app.server.speech import Speech
+
+log = logging.getLogger(__name__)
 
 LAST_WORDS_S = 2.0
 """Left of a replica's time when the messages still in hand are given up, to tell their clients."""
@@ -21,8 +27,9 @@ class Gateway:
 
     def __init__(self, settings: Settings, chunker: DeploymentHandle, kokoro: DeploymentHandle) -> None:
         log_through_serve()
+        self._settings, self._limited = settings, False
         recorder = RayRecorder()
-        speech = Speech(
+        self._speech = Speech(
             RemotePhonemizer(chunker),
             RemoteEngine(kokoro, settings.engine),
             recorder,
@@ -30,10 +37,27 @@ class Gateway:
             first_cut_above=settings.text.first_cut_above,
         )
         self._app = create_app(
-            speech, settings.limits, recorder, [Route("/metrics", MetricsText(node_exporter), methods=["GET"])]
+            self._speech, settings.limits, recorder, [Route("/metrics", MetricsText(node_exporter), methods=["GET"])]
         )
         within_s = settings.gateway.graceful_shutdown_timeout_s - LAST_WORDS_S
         end_sessions_by(lambda: self._app.leave_soon(max(0.0, within_s)))
+
+    def reconfigure(self, limits: Mapping[str, Any]) -> None:
+        """Take other limits, with sessions open. Serve calls it with the deployment's `user_config`.
+
+        One that is misspelt or out of range stops the start of a replica. A running one keeps the limits it has: to
+        raise would have Serve replace it, and every other one, by replicas that do not start.
+        """
+        try:
+            changed = with_limits(self._settings, limits).limits
+        except SettingsError as exc:
+            if not self._limited:
+                raise
+            log.error("the limits stay as they are: %s", exc)
+            return
+        self._limited = True
+        self._speech.lookahead_segments = changed.lookahead_segments
+        self._app.limit(changed)
 
     async def drain(self, within_s: float) -> None:
         """Answer nothing new and finish what is in hand: before Serve is stopped, which cuts every connection."""

@@ -15,7 +15,7 @@ from serve_app.config import LimitSettings
 from serve_app.errors import NothingToSpeak, QueueSaturated, RequestStale, SpeechError
 from serve_app.metrics import ACTIVE_REQUESTS, REFUSALS, Recorder
 from serve_app.protocol.framing import MAX_FRAME_BYTES
-from serve_app.protocol.requests import SpeechRequest
+from serve_app.protocol.requests import RequestLimits, SpeechRequest
 from serve_app.server.account import Account
 from serve_app.server.listener import Listener
 from serve_app.server.responses import Body, ClientGone, as_speech_error, impatient, read_body, while_connected
@@ -48,7 +48,7 @@ class Dialect(Protocol):
 
     route: str
 
-    async def read(self, body: bytes) -> SpeechRequest:
+    async def read(self, body: bytes, limits: RequestLimits) -> SpeechRequest:
         """The request in a body. Raises SpeechError, with the request's id where it could be read."""
         ...
 
@@ -62,15 +62,19 @@ class Dialect(Protocol):
 
 
 class Answers:
-    """Bounds requests over all routes, reads one, and answers it while the client is there."""
+    """Bounds requests over all routes, reads one, and answers it while the client is there.
+
+    Attributes:
+        limits: of requests; others may be set at any time.
+    """
 
     def __init__(self, speech: Speech, limits: LimitSettings, recorder: Recorder) -> None:
-        self._speech, self._limits, self._recorder = speech, limits, recorder
+        self._speech, self.limits, self._recorder = speech, limits, recorder
         self._active = 0
 
     async def serve(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request as an ASGI application."""
-        send = impatient(send, self._limits.send_stall_timeout_s)
+        send = impatient(send, self.limits.send_stall_timeout_s)
         others = self._active
         self._count(+1)  # from the first byte: bodies that never end would pass the bound
         try:
@@ -93,16 +97,16 @@ class Answers:
         self._recorder.record(ACTIVE_REQUESTS, self._active)
 
     async def _read(self, dialect: Dialect, receive: Receive, others: int) -> SpeechRequest:
-        if others >= self._limits.max_requests:
+        if others >= self.limits.max_requests:
             self._recorder.record(REFUSALS, reason="requests")
             raise QueueSaturated(f"{others} requests are in hand; retry later", bound="requests")
-        within_s = self._limits.send_stall_timeout_s
+        within_s = self.limits.send_stall_timeout_s
         try:
             async with asyncio.timeout(within_s):
-                body = await read_body(receive, self._limits.max_body_bytes)
+                body = await read_body(receive, self.limits.max_body_bytes)
         except TimeoutError as exc:
             raise RequestStale(f"the body did not arrive within {within_s:g} s") from exc
-        return await dialect.read(body)
+        return await dialect.read(body, RequestLimits(self.limits.max_text_chars, self.limits.max_request_age_s))
 
     async def _answer(
         self, dialect: Dialect, request: SpeechRequest, scope: Scope, receive: Receive, send: Send

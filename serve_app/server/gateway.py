@@ -16,7 +16,6 @@ from starlette.websockets import WebSocket
 from serve_app.config import LimitSettings
 from serve_app.errors import EngineUnavailable
 from serve_app.metrics import REFUSALS, Recorder
-from serve_app.protocol.requests import RequestLimits
 from serve_app.server import invocations, openai, page, websocket
 from serve_app.server.answers import Answers
 from serve_app.server.invocations import Invocations
@@ -31,7 +30,9 @@ log = logging.getLogger(__name__)
 class Application(Starlette):
     """The routes of one gateway replica, and an orderly end: `leave`, or `drain` to wait for it too."""
 
-    def __init__(self, stream: BidirectionalStream, routes: Sequence[BaseRoute], recorder: Recorder) -> None:
+    def __init__(
+        self, stream: BidirectionalStream, answers: Answers, routes: Sequence[BaseRoute], recorder: Recorder
+    ) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
 
         @asynccontextmanager
@@ -41,7 +42,7 @@ class Application(Starlette):
             stream.shut_down()
 
         super().__init__(routes=routes, exception_handlers={HTTPException: _http_error}, lifespan=lifespan)
-        self._stream, self._recorder = stream, recorder
+        self._stream, self._answers, self._recorder = stream, answers, recorder
         self._in_hand = 0
         self._leaving = False
         self._idle = asyncio.Event()
@@ -60,6 +61,10 @@ class Application(Starlette):
                 self._in_hand -= 1
                 if not self._in_hand:
                     self._idle.set()
+
+    def limit(self, limits: LimitSettings) -> None:
+        """Other limits from now on. Open sessions keep those that they began with."""
+        self._stream.limits = self._answers.limits = limits
 
     def leave_soon(self, within_s: float) -> None:
         """`leave`, from any thread, once the application has started."""
@@ -87,14 +92,13 @@ def create_app(
     """Build the application of one gateway replica; `more_routes` are those of the place where it runs."""
     stream = BidirectionalStream(speech, limits, recorder)
     answers = Answers(speech, limits, recorder)
-    request_limits = RequestLimits(limits.max_text_chars, limits.max_request_age_s)
-
     return Application(
         stream,
+        answers,
         [
             Route("/ping", Ping(speech), methods=["GET"]),
-            Route(invocations.ROUTE, Invocations(answers, request_limits), methods=["POST"]),
-            *openai.routes(speech, answers, request_limits),
+            Route(invocations.ROUTE, Invocations(answers), methods=["POST"]),
+            *openai.routes(speech, answers),
             *page.routes(),
             *more_routes,
             WebSocketRoute(websocket.ROUTE, stream),

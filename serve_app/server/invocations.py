@@ -23,14 +23,14 @@ class Invocations:
 
     route = ROUTE
 
-    def __init__(self, answers: Answers, limits: RequestLimits) -> None:
-        self._answers, self._limits = answers, limits
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._answers.serve(self, scope, receive, send)
 
-    async def read(self, body: bytes) -> SpeechRequest:
-        return parse_invocation(body, self._limits, time.time())
+    async def read(self, body: bytes, limits: RequestLimits) -> SpeechRequest:
+        return parse_invocation(body, limits, time.time())
 
     def headers(self, request: SpeechRequest) -> dict[str, str]:
         return {}

@@ -28,11 +28,11 @@ _MODEL_CREATED = 1_737_936_000  # Kokoro-82M v1.0, 27 January 2025
 _FRAMES_PER_S = 40
 
 
-def routes(speech: Speech, answers: Answers, limits: RequestLimits) -> list[Route]:
+def routes(speech: Speech, answers: Answers) -> list[Route]:
     """Everything below /v1."""
     lists = _Lists(speech)
     return [
-        Route(SPEECH_ROUTE, OpenAISpeech(speech, answers, limits), methods=["POST"]),
+        Route(SPEECH_ROUTE, OpenAISpeech(speech, answers), methods=["POST"]),
         Route("/v1/audio/voices", lists.voices, methods=["GET"]),
         Route("/v1/audio/models", lists.audio_models, methods=["GET"]),
         Route("/v1/models", lists.models, methods=["GET"]),
@@ -52,16 +52,16 @@ class OpenAISpeech:
 
     route = SPEECH_ROUTE
 
-    def __init__(self, speech: Speech, answers: Answers, limits: RequestLimits) -> None:
-        self._speech, self._answers, self._limits = speech, answers, limits
+    def __init__(self, speech: Speech, answers: Answers) -> None:
+        self._speech, self._answers = speech, answers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._answers.serve(self, scope, receive, send)
 
-    async def read(self, body: bytes) -> SpeechRequest:
+    async def read(self, body: bytes, limits: RequestLimits) -> SpeechRequest:
         request_id = uuid4().hex
         try:
-            request = parse_speech(body, self._limits, time.time(), request_id=request_id)
+            request = parse_speech(body, limits, time.time(), request_id=request_id)
             return await self._with_voice(request)
         except SpeechError as exc:
             exc.request_id = request_id

@@ -95,7 +95,11 @@ class Sentences:
 
 
 class Speech:
-    """What the routes speak with: a phonemizer and an engine, wherever they run."""
+    """What the routes speak with: a phonemizer and an engine, wherever they run.
+
+    Attributes:
+        lookahead_segments: segments of one utterance in the engine ahead of the one being sent; may be set at any time.
+    """
 
     def __init__(
         self,
@@ -109,12 +113,12 @@ class Speech:
     ) -> None:
         """
         Args:
-            lookahead_segments: segments of one utterance in the engine ahead of the one being sent.
             first_cut_above: phoneme tokens past which a sentence that is waited for in silence is cut at a clause.
             clock: seconds, for how much of what was handed on a listener has heard.
         """
         self._phonemizer, self._engine, self._recorder = phonemizer, engine, recorder
-        self._lookahead, self._first_cut_above, self._clock = lookahead_segments, first_cut_above, clock
+        self.lookahead_segments = lookahead_segments
+        self._first_cut_above, self._clock = first_cut_above, clock
         self._pace = Pace()
         self._info: EngineInfo | None = None
         self._languages: set[str] = set()
@@ -157,7 +161,7 @@ class Speech:
             EngineUnavailable, Internal: at any point.
         """
         await self.check(request)
-        ahead = _Ahead(self._lookahead)
+        ahead = _Ahead(self.lookahead_segments)
         submitting = asyncio.create_task(self._submit(ahead, request, sentences, listener))
         submitting.add_done_callback(lambda _: ahead.due.put_nowait(None))
         track = _Track()

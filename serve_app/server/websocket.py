@@ -270,20 +270,24 @@ def _session_limits(limits: LimitSettings) -> SessionLimits:
 
 
 class BidirectionalStream:
-    """The WebSocket endpoint: bounds the number of sessions, counts them, and ends them on shutdown."""
+    """The WebSocket endpoint: bounds the number of sessions, counts them, and ends them on shutdown.
+
+    Attributes:
+        limits: of new sessions; others may be set at any time.
+    """
 
     def __init__(self, speech: Speech, limits: LimitSettings, recorder: Recorder) -> None:
-        self._speech, self._limits, self._recorder = speech, limits, recorder
+        self._speech, self.limits, self._recorder = speech, limits, recorder
         self._open: set[Connection] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: ASGISend) -> None:
         socket = WebSocket(scope, receive, send)
-        if len(self._open) >= self._limits.max_sessions:
+        if len(self._open) >= self.limits.max_sessions:
             await socket.send_denial_response(error_response(QueueSaturated("all sessions are taken; retry later")))
             self._recorder.record(SESSIONS_ENDED, outcome="refused")
             self._recorder.record(REFUSALS, reason="sessions")
             return
-        connection = Connection(socket, self._speech, self._limits, self._recorder)
+        connection = Connection(socket, self._speech, self.limits, self._recorder)
         self._open.add(connection)  # before the upgrade, which may wait: a burst of them would pass the bound
         self._recorder.record(ACTIVE_SESSIONS, len(self._open))
         outcome = "disconnected"
