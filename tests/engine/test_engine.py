@@ -13,8 +13,17 @@ from serve_app.engine.engine import WARMUP_PHONEME_IDS, KokoroEngine
 from serve_app.engine.fake import SAMPLE_RATE, tone
 from serve_app.engine.types import AudioChunk, EngineInfo, Segment
 from serve_app.errors import EngineUnavailable, Internal, QueueSaturated
-from serve_app.metrics import QUEUE_DEPTH, Metric
+from serve_app.metrics import (
+    BATCH_SEGMENTS,
+    BUSY_S,
+    INFO,
+    QUEUE_DEPTH,
+    QUEUE_WAIT_S,
+    SEGMENTS_CANCELLED,
+    Metric,
+)
 from tests.engine.contract import MAX_QUEUE, PROMISES, VOICE, Promise, ask, keep, segment
+from tests.fakes import CountingRecorder
 
 
 class Tones:
@@ -340,28 +349,47 @@ def test_the_warm_up_sentence_is_in_the_model_s_symbols() -> None:
     assert tuple(model_config()["vocab"][symbol] for symbol in "həlˈO ðˈɛɹ.") == WARMUP_PHONEME_IDS
 
 
-def test_every_change_of_the_queue_s_depth_is_recorded() -> None:
-    class Depths:
-        def __init__(self) -> None:
-            self.seen: list[float] = []
+def test_the_queue_and_the_passes_are_recorded() -> None:
+    clock, tones, recorder = Clock(), Tones(gated=True), CountingRecorder()
+    tones.info = EngineInfo(SAMPLE_RATE, (VOICE,), "cpu", "packaged int8")
+    engine = KokoroEngine(tones, EngineSettings(max_batch=2), recorder, clock)
 
-        def record(self, metric: Metric, value: float = 1.0, /, **tags: str) -> None:
-            assert metric is QUEUE_DEPTH
-            self.seen.append(value)
+    def values(metric: Metric) -> list[float]:
+        return [value for value, _ in recorder.values.get(metric.name, [])]
 
-    tones, depths = Tones(gated=True), Depths()
-    engine = KokoroEngine(tones, EngineSettings(), depths)
-
-    async def scenario(_: object) -> None:
+    async def scenario(_: object) -> list[AudioChunk]:
         first, _ = await ask(engine, segment("a0"))
         await tones.running()
-        depths.seen.clear()
-        (leaves, stays), _ = await ask(engine, segment("b0"), segment("c0"))
+        recorder.values.pop(QUEUE_DEPTH.name)
+        (leaves, stays, later), _ = await ask(engine, segment("b0"), segment("c0"), segment("d1"))
         leaves.cancel()
         await asyncio.wait([leaves])
-        tones.gate.release(2)
-        await asyncio.gather(*first, stays)
+        clock.now_s += 2.0
+        tones.gate.release(1)
+        chunks = await asyncio.gather(*first)
+        await tones.running()
+        clock.now_s += 1.0
+        later.cancel()
+        await asyncio.wait([later])
+        tones.gate.release(1)
+        return [*chunks, await stays]
 
-    keep(scenario, engine)
+    chunks: list[AudioChunk] = []
+
+    async def remembered(engine: object) -> None:
+        chunks.extend(await scenario(engine))
+
+    keep(remembered, engine)
     engine.close()
-    assert depths.seen == [1, 2, 1, 0]
+    assert values(QUEUE_DEPTH) == [1, 2, 3, 2, 0]
+    assert values(BATCH_SEGMENTS) == [1, 2]
+    assert [chunk.waited_s for chunk in chunks] == [0.0, 2.0]
+    assert recorder.values[QUEUE_WAIT_S.name] == [
+        (0.0, {"listener": "silent"}),
+        (2.0, {"listener": "silent"}),
+        (2.0, {"listener": "hearing"}),
+    ]
+    assert values(BUSY_S) == [2.0, 1.0]
+    assert [tags["stage"] for _, tags in recorder.values[SEGMENTS_CANCELLED.name]] == ["waiting", "running"]
+    ((_, info),) = recorder.values[INFO.name]
+    assert (info["weights"], info["device"]) == ("packaged int8", "cpu")

@@ -135,6 +135,8 @@ def test_nothing_leaks_from_neighbours_and_padding(precise, short, short_alone, 
     passes = Passes(precise, CPU, together(padding, rows), together(padding, rows))
     found = passes.run([short[item] for item in batch])
     assert max(leaks(found, [short_alone[item] for item in batch])) < MAX_LEAK
+    frames = [int(spoken.durations.sum()) for spoken in found]
+    assert passes.padding_frames == (len(batch) + rows) * (max(frames) + padding) - sum(frames)
 
 
 def open_gates(patch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from serve_app.engine.fake import HOP_SAMPLES, PAD_FRAMES, SAMPLE_RATE, FakeEngine
 from serve_app.errors import QueueSaturated
-from serve_app.metrics import DROPPED_SYMBOLS, NoRecorder
+from serve_app.metrics import DROPPED_SYMBOLS, REFUSALS, NoRecorder
 from serve_app.protocol.requests import SpeechRequest
 from serve_app.server.listener import Listener
 from serve_app.server.speech import MAX_PAUSES_S, Sentences, Speech
@@ -343,3 +343,82 @@ def test_where_a_sentence_was_cut_at_a_clause_the_pause_is_short():
     samples, _ = lengths(["one"], first_cut_above=40)
     pauses_s = silences_s(samples)
     assert pauses_s[1] <= 0.25
+
+
+def gaps_s(*steps):
+    """What of it is the server's, of a session in which each step waits, then says a text, and how long that takes."""
+
+    async def scenario():
+        clock, engine, listener = Clock(), FakeEngine(gated=True), Listener("s")
+        speech = Speech(WordPhonemizer(9), engine, NoRecorder(), lookahead_segments=2, clock=clock)
+        found = []
+        for waits_s, text, takes_s in steps:
+            clock.now_s += waits_s
+            sentences = Sentences([text], final=True)
+            async with (
+                asyncio.timeout(10),
+                aclosing(speech.speak(SpeechRequest(text="x"), sentences, listener=listener)) as parts,
+            ):
+                asked = asyncio.create_task(anext(parts))
+                await turns_until(lambda: len(engine.started) > len(engine.finished))
+                clock.now_s += takes_s
+                engine.allow(1)
+                found += [(await asked).gap_s, *[part.gap_s async for part in parts]]
+        return [gap_s for gap_s in found if gap_s]
+
+    return asyncio.run(scenario())
+
+
+ONE_S = 18 * FRAME_S
+"""About what "One fine day" lasts."""
+
+
+def test_a_message_that_was_there_in_time_and_comes_late_is_a_gap():
+    assert gaps_s((0, "One fine day", 0), (0, "Bob", 5)) == [pytest.approx(5 - ONE_S, abs=0.2)]
+    assert gaps_s((0, "One fine day", 3), (0, "Bob", 0)) == []
+
+
+def test_a_message_that_comes_to_a_listener_in_silence_has_a_first_audio_and_no_gap():
+    assert gaps_s((0, "One fine day", 0), (5, "Bob", 5)) == []
+
+
+def test_within_an_utterance_what_the_writer_or_the_reader_waits_for_is_no_gap_of_the_server():
+    async def scenario():
+        clock, engine, listener = Clock(), FakeEngine(gated=True), Listener("s")
+        speech = Speech(WordPhonemizer(9), engine, NoRecorder(), lookahead_segments=2, clock=clock)
+        sentences, found = Sentences(["One fine day"]), []
+        async with (
+            asyncio.timeout(10),
+            aclosing(speech.speak(SpeechRequest(text="x"), sentences, listener=listener)) as parts,
+        ):
+            engine.allow(1)
+            found.append((await anext(parts)).gap_s)
+            for written_after_s, taken_after_s, spoken_after_s in ((10, 0, 0), (0, 10, 0), (0, 0, 10), (10, 0, 10)):
+                asked = None if taken_after_s else asyncio.create_task(anext(parts))
+                await asyncio.sleep(0)
+                clock.now_s += written_after_s
+                sentences.add(["Bob"], final=False)
+                await turns_until(lambda: len(engine.started) > len(engine.finished))
+                clock.now_s += taken_after_s
+                asked = asked or asyncio.create_task(anext(parts))
+                await asyncio.sleep(0)
+                clock.now_s += spoken_after_s
+                engine.allow(1)
+                found.append((await asked).gap_s)
+        return found
+
+    assert asyncio.run(scenario()) == [0, 0, 0, pytest.approx(10, abs=1), 10]
+
+
+def test_a_refusal_of_the_engine_is_counted_with_the_bound_that_was_reached():
+    async def scenario():
+        engine = FakeEngine()
+        engine.fail_next(QueueSaturated("late", bound="wait"))
+        speech = Speech(WordPhonemizer(9), engine, recorder, lookahead_segments=2)
+        async for _ in speech.speak(SpeechRequest(text="x"), Sentences(["Bob"], final=True), listener=Listener("s")):
+            pass
+
+    recorder = CountingRecorder()
+    with pytest.raises(QueueSaturated):
+        asyncio.run(scenario())
+    assert recorder.values[REFUSALS.name] == [(1.0, {"reason": "wait"})]

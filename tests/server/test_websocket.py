@@ -4,7 +4,7 @@ import pytest
 
 from serve_app.engine.fake import FakeEngine
 from serve_app.errors import Internal, QueueSaturated
-from serve_app.metrics import ACTIVE_SESSIONS, SESSIONS_ENDED, UTTERANCES
+from serve_app.metrics import ACTIVE_SESSIONS, REFUSALS, SESSIONS_ENDED, UTTERANCES
 from serve_app.server.websocket import HIGH_WATER_BYTES, MAX_CONTROL_FRAMES
 from tests.asgi import turns_until, websocket
 from tests.fakes import CountingRecorder, app_over
@@ -453,3 +453,19 @@ def test_a_message_past_the_engine_s_bound_is_told_when_to_come_back_and_the_ses
         await socket.until("synthesis_complete")
 
     run(scenario)
+
+
+def test_refusals_are_counted_by_the_bound_that_was_reached():
+    async def scenario(socket, engine):
+        socket.say({"text": "One."})
+        socket.say({"text": "Two."})
+        socket.say({"text": "Three."})
+        assert (await socket.until("error"))[0]["code"] == "queue_saturated"
+        engine.fail_next(QueueSaturated("The engine is busy.", 7, bound="wait"))
+        engine.allow(2)
+        assert (await socket.until("error"))[0]["code"] == "queue_saturated"
+        await socket.until("synthesis_complete")
+
+    recorder = CountingRecorder()
+    run(scenario, FakeEngine(gated=True), recorder, inbox_messages=1)
+    assert [tags["reason"] for _, tags in recorder.values[REFUSALS.name]] == ["inbox", "wait"]
