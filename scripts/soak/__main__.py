@@ -3,7 +3,7 @@
     uv run python -m scripts.soak --minutes 30
 
 Starts configs/local.yaml, or speaks to a server of this machine that runs (`--server`), whose replicas it kills, too.
-The exit status is 1 when a promise broke; docs/operate.md has them.
+The exit status is 1 when a promise broke; docs/load-test.md has them.
 """
 
 import argparse
@@ -67,7 +67,7 @@ async def soak(url: str, for_s: float) -> int:
     replicas(url)  # raises before any client has begun
     crowd: Sequence[Awaitable[None]] = [
         *(clients.talker(target, f"talker-{number}", ledger, counts) for number in range(TALKERS)),
-        clients.requester(target, "requester", counts),
+        clients.requester(target, "requester", ledger, counts),
         clients.junk(target, "junk", counts),
         clients.slow_reader(target, "slow", counts),
         clients.leaver(target, "leaver", counts),

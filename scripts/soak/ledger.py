@@ -35,7 +35,7 @@ class Ledger:
         altered: texts whose audio was not that of the first time.
         short: complete messages whose audio was not as long as the server said.
         ttfa_s: (said, first audio after), of the messages that were complete.
-        failures: (when, how) of each message that was not complete, the cancelled ones apart.
+        failures: (when, how) of each message or request that was not complete, the cancelled ones apart.
     """
 
     ended: Counter[str] = field(default_factory=Counter)
