@@ -10,7 +10,7 @@ from serve_app.config import DeploymentSettings, Settings, load_settings
 from serve_app.deployments.chunker import Chunker
 from serve_app.deployments.gateway import Gateway
 from serve_app.deployments.kokoro import Kokoro
-from serve_app.deployments.telemetry import RayRecorder, log_through_serve
+from serve_app.deployments.telemetry import RayRecorder, log_through_serve, open_tracer
 
 
 class ChunkerReplica(Chunker):
@@ -18,7 +18,7 @@ class ChunkerReplica(Chunker):
         from serve_app.text.phonemes import FrontEnd  # spaCy and the dictionaries, in this replica only
 
         log_through_serve()
-        super().__init__(lambda: FrontEnd(settings.text))
+        super().__init__(lambda: FrontEnd(settings.text), open_tracer(settings.tracing, "kokoro-chunker"))
 
 
 class KokoroReplica(Kokoro):
@@ -26,7 +26,8 @@ class KokoroReplica(Kokoro):
         from serve_app.engine.engine import KokoroEngine  # torch, in this replica only
 
         log_through_serve()
-        super().__init__(KokoroEngine.load(settings.engine, settings.weights, RayRecorder()))
+        engine = KokoroEngine.load(settings.engine, settings.weights, RayRecorder())
+        super().__init__(engine, open_tracer(settings.tracing, "kokoro-engine"))
 
 
 def build(args: Mapping[str, Any]) -> Application:

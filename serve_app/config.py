@@ -72,6 +72,17 @@ class TextSettings(_Section):
     first_cut_above: Count | None = 80
 
 
+class TracingSettings(_Section):
+    """Spans of utterances, by OpenTelemetry.
+
+    endpoint: where they are sent, OTLP over HTTP, as in http://127.0.0.1:4318/v1/traces; null: tracing is off.
+    share: of all utterances, those that are traced.
+    """
+
+    endpoint: str | None = None
+    share: Annotated[float, Field(ge=0, le=1)] = 1.0
+
+
 class LimitSettings(_Section):
     """Bounds on what one client may ask, and what happens at each: see docs/api.md."""
 
@@ -127,6 +138,7 @@ class Settings(_Section):
     engine: EngineSettings = EngineSettings()
     text: TextSettings = TextSettings()
     limits: LimitSettings = LimitSettings()
+    tracing: TracingSettings = TracingSettings()
     gateway: DeploymentSettings = DeploymentSettings(max_ongoing_requests=1000)
     chunker: DeploymentSettings = DeploymentSettings()
     kokoro: DeploymentSettings = DeploymentSettings(num_cpus=1, max_ongoing_requests=1000)

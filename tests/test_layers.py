@@ -16,6 +16,7 @@ LAYERS: dict[str, set[str]] = {
     "serve_app/line.py": set(),
     "serve_app/metrics.py": {"serve_app.errors", "serve_app.version"},
     "serve_app/ray_environment.py": set(),
+    "serve_app/tracing.py": set(),
     "serve_app/version.py": set(),
     "serve_app/config.py": {"pydantic", "yaml"},
     "serve_app/text": {"misaki", "spacy", "phonemizer", "espeakng_loader", "serve_app.errors", "serve_app.config"},
@@ -68,6 +69,7 @@ LAYERS: dict[str, set[str]] = {
         "serve_app.text.first_cut",
         "serve_app.text.pauses",
         "serve_app.text.pieces",
+        "serve_app.tracing",
     },
     "serve_app/client": {
         "aws_sdk_sagemaker_runtime_http2",
@@ -95,7 +97,9 @@ LAYERS: dict[str, set[str]] = {
         "serve_app.metrics",
         "serve_app.server",
         "serve_app.text.pieces",
+        "serve_app.tracing",
     },
+    "serve_app/deployments/spans.py": {"opentelemetry", "serve_app.tracing", "serve_app.version"},
     "serve_app/app.py": {"ray", "serve_app"},
     "serve_app/container.py": {"ray", "yaml", "serve_app"},
     "agent": {

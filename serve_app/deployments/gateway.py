@@ -12,7 +12,7 @@ from serve_app.config import Settings, SettingsError, with_limits
 from serve_app.deployments.exposition import MetricsText, node_exporter
 from serve_app.deployments.leaving import end_sessions_by
 from serve_app.deployments.remote import RemoteEngine, RemotePhonemizer
-from serve_app.deployments.telemetry import RayRecorder, log_through_serve
+from serve_app.deployments.telemetry import RayRecorder, log_through_serve, open_tracer
 from serve_app.server.gateway import create_app
 from serve_app.server.speech import Speech
 
@@ -28,11 +28,12 @@ class Gateway:
     def __init__(self, settings: Settings, chunker: DeploymentHandle, kokoro: DeploymentHandle) -> None:
         log_through_serve()
         self._settings, self._limited = settings, False
-        recorder = RayRecorder()
+        recorder, tracer = RayRecorder(), open_tracer(settings.tracing, "kokoro-gateway")
         self._speech = Speech(
-            RemotePhonemizer(chunker),
-            RemoteEngine(kokoro, settings.engine),
+            RemotePhonemizer(chunker, tracer),
+            RemoteEngine(kokoro, settings.engine, tracer),
             recorder,
+            tracer,
             lookahead_segments=settings.limits.lookahead_segments,
             first_cut_above=settings.text.first_cut_above,
         )

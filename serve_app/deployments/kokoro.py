@@ -4,6 +4,7 @@ from typing import Protocol
 
 from serve_app.engine.types import AudioChunk, Engine, EngineInfo, Segment
 from serve_app.errors import SpeechError
+from serve_app.tracing import NO_TRACER, Tracer
 
 
 class CheckedEngine(Engine, Protocol):
@@ -20,15 +21,23 @@ class Kokoro:
     Refusals are answers, not exceptions: Serve logs every exception of a replica as an error of the service.
     """
 
-    def __init__(self, engine: CheckedEngine) -> None:
-        self._engine = engine
+    def __init__(self, engine: CheckedEngine, tracer: Tracer = NO_TRACER) -> None:
+        self._engine, self._tracer = engine, tracer
 
-    async def synthesize(self, segment: Segment) -> AudioChunk | SpeechError:
-        """One call a segment: segments of every session meet in the engine's queue, where batches are formed."""
-        try:
-            return await self._engine.synthesize(segment)
-        except SpeechError as error:
-            return error
+    async def synthesize(self, segment: Segment, context: str = "") -> AudioChunk | SpeechError:
+        """One call a segment: segments of every session meet in the engine's queue, where batches are formed.
+
+        `context`: of the caller's span, for the tracer.
+        """
+        with self._tracer.begin("synthesize", context) as span:
+            try:
+                chunk = await self._engine.synthesize(segment)
+            except SpeechError as error:
+                span.set(refused=error.code)
+                return error
+            span.past("queue", ago_s=chunk.waited_s + chunk.inference_s, lasted_s=chunk.waited_s)
+            span.past("pass", ago_s=chunk.inference_s, lasted_s=chunk.inference_s)
+            return chunk
 
     async def info(self) -> EngineInfo | SpeechError:
         """What is loaded, or EngineUnavailable."""

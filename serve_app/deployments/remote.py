@@ -17,6 +17,7 @@ from serve_app.config import EngineSettings
 from serve_app.engine.types import AudioChunk, EngineInfo, Segment, check_segment
 from serve_app.errors import EngineUnavailable, QueueSaturated, SpeechError
 from serve_app.text.pieces import Piece
+from serve_app.tracing import NO_TRACER, Tracer
 
 PIECES_WITHIN_S = 30.0
 """For a sentence, which takes milliseconds. A machine that loses its network does not even close its connections."""
@@ -25,15 +26,15 @@ PIECES_WITHIN_S = 30.0
 class RemoteEngine:
     """An Engine over a handle to the Kokoro deployment."""
 
-    def __init__(self, handle: DeploymentHandle, settings: EngineSettings) -> None:
+    def __init__(self, handle: DeploymentHandle, settings: EngineSettings, tracer: Tracer = NO_TRACER) -> None:
         self._synthesize, self._info = handle.synthesize, handle.info
-        self._settings = settings
+        self._settings, self._tracer = settings, tracer
 
     async def synthesize(self, segment: Segment) -> AudioChunk:
         check_segment(segment)
         # Longer than any wait that the engine lets a listener in for, and the longest forward pass after it.
         within_s = segment.slack_s + self._settings.max_wait_s + self._settings.job_overdue_s
-        call = partial(self._synthesize.remote, segment)
+        call = partial(self._synthesize.remote, segment, *self._tracer.carried())
         return cast(AudioChunk, await _answer(call, within_s, early_s=self._settings.job_overdue_s))
 
     async def info(self) -> EngineInfo:
@@ -43,11 +44,13 @@ class RemoteEngine:
 class RemotePhonemizer:
     """A Phonemizer over a handle to the Chunker deployment."""
 
-    def __init__(self, handle: DeploymentHandle) -> None:
+    def __init__(self, handle: DeploymentHandle, tracer: Tracer = NO_TRACER) -> None:
         self._pieces, self._languages = handle.pieces, handle.languages
+        self._tracer = tracer
 
     async def pieces(self, sentence: str, lang: str) -> Sequence[Piece]:
-        return cast(Sequence[Piece], await _answer(partial(self._pieces.remote, sentence, lang)))
+        call = partial(self._pieces.remote, sentence, lang, *self._tracer.carried())
+        return cast(Sequence[Piece], await _answer(call))
 
     async def languages(self) -> tuple[str, ...]:
         return cast(tuple[str, ...], await _answer(self._languages.remote))
@@ -81,7 +84,7 @@ async def _result(response: DeploymentResponse) -> Any:
         response.cancel()  # not every transport passes the cancellation of an await on
         raise
     except BackPressureError as exc:
-        raise QueueSaturated("every replica's queue is full; retry later") from exc
+        raise QueueSaturated("every replica's queue is full; retry later", bound="replicas") from exc
     if isinstance(result, SpeechError):
         raise result
     return result

@@ -1,10 +1,12 @@
-"""Logs and metrics of a Serve replica: the product's own loggers into Serve's files, its metrics into Ray's."""
+"""What is seen of a Serve replica: log lines go to Serve's files, metrics to Ray's, spans to who gathers them."""
 
 import logging
 
 from ray.util import metrics as ray_metrics
 
+from serve_app.config import SettingsError, TracingSettings
 from serve_app.metrics import ALL, Metric
+from serve_app.tracing import NO_TRACER, Tracer
 
 PACKAGE = "serve_app"
 
@@ -15,6 +17,22 @@ def log_through_serve() -> None:
     package.setLevel(logging.INFO)
     package.handlers = logging.getLogger("ray.serve").handlers
     package.propagate = False
+
+
+def open_tracer(settings: TracingSettings, service: str) -> Tracer:
+    """The tracer of one replica; `service` is its part of the product.
+
+    Where tracing is off, nothing of OpenTelemetry is imported. Raises SettingsError where it is on and not installed.
+    """
+    if settings.endpoint is None:
+        return NO_TRACER
+    try:
+        from serve_app.deployments.spans import OtlpTracer
+    except ModuleNotFoundError as exc:
+        raise SettingsError(
+            f"tracing.endpoint is set, but {exc.name} is not installed: `uv run --extra tracing ...`, or unset it"
+        ) from exc
+    return OtlpTracer(settings.endpoint, settings.share, service)
 
 
 class RayRecorder:

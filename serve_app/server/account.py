@@ -1,4 +1,4 @@
-"""What one utterance cost and how it ended: one log line and one set of metrics, written in one place."""
+"""What one utterance cost and how it ended: one log line, one set of metrics and one span, written in one place."""
 
 import json
 import logging
@@ -7,6 +7,7 @@ import time
 from serve_app.audio.pcm import duration_s
 from serve_app.metrics import AUDIO_S, GAP_S, RTF, TTFA_S, UTTERANCES, UTTERANCES_WITH_GAP, Recorder
 from serve_app.server.speech import Spoken
+from serve_app.tracing import Tracer
 
 log = logging.getLogger(__name__)
 
@@ -18,12 +19,21 @@ class Account:
     """Opened when an utterance is accepted, closed exactly once with its outcome."""
 
     def __init__(
-        self, recorder: Recorder, *, route: str, session_id: str, request_id: str, streamed: bool = True
+        self,
+        recorder: Recorder,
+        tracer: Tracer,
+        *,
+        route: str,
+        session_id: str,
+        request_id: str,
+        streamed: bool = True,
     ) -> None:
         """`streamed`: the listener hears what is ready; gaps can't be heard in an answer that comes as a whole."""
         self._recorder, self._route = recorder, route
         self._ids = {"session_id": session_id, "request_id": request_id}
         self._streamed = streamed
+        self.span = tracer.begin("utterance", route=route, **self._ids)
+        self._spoke_at_s = 0.0
         self._accepted_s = time.monotonic()
         self._ttfa_s: float | None = None
         self._segments = 0
@@ -43,6 +53,8 @@ class Account:
 
     def spoke(self, spoken: Spoken) -> None:
         """More audio came out of the engine."""
+        if not self.audio_s:
+            self._spoke_at_s = self.elapsed_s
         self._segments += spoken.segments
         self.audio_s += duration_s(len(spoken.samples), spoken.sample_rate)
         self.inference_s += spoken.inference_s
@@ -54,6 +66,8 @@ class Account:
         if self._ttfa_s is None:
             self._ttfa_s = self.elapsed_s
             self._recorder.record(TTFA_S, self._ttfa_s, route=self._route)
+            encoded_s = self._ttfa_s - self._spoke_at_s
+            self.span.past("first audio", ago_s=encoded_s, lasted_s=encoded_s)
 
     def close(self, outcome: str, *, characters: int) -> None:
         """`complete`, `cancelled`, `disconnected` (also a client that takes nothing), or the code of the error."""
@@ -78,3 +92,5 @@ class Account:
             "rtf": round(self.rtf, 4),
         }
         log.info("%s", json.dumps(line))
+        self.span.set(outcome=outcome, characters=characters, segments=self._segments, audio_s=round(self.audio_s, 3))
+        self.span.end()

@@ -115,6 +115,7 @@ class Answers:
         session_id = uuid4().hex
         account = Account(
             self._recorder,
+            self._speech.tracer,
             route=dialect.route,
             session_id=session_id,
             request_id=request.request_id,
@@ -126,16 +127,18 @@ class Answers:
         try:
             encoder = open_encoder(request.format, request.sample_rate)
             sentences = Sentences(split_sentences(request.text), final=True)
-            async with aclosing(self._speech.speak(request, sentences, listener=Listener(session_id))) as spoken:
-                if events is not None:
-                    await self._speech.check(request)
-                    await _send_events(body, headers, events, encoder, spoken, account)
-                elif request.stream:
-                    await _send_audio(body, headers, encoder, spoken, account)
-                else:
-                    whole = await _whole(request, headers, encoder, spoken, account)
-                    await whole(scope, receive, send)
-                    account.sent()
+            spoken = self._speech.speak(request, sentences, listener=Listener(session_id))
+            with account.span.current():
+                async with aclosing(spoken):
+                    if events is not None:
+                        await self._speech.check(request)
+                        await _send_events(body, headers, events, encoder, spoken, account)
+                    elif request.stream:
+                        await _send_audio(body, headers, encoder, spoken, account)
+                    else:
+                        whole = await _whole(request, headers, encoder, spoken, account)
+                        await whole(scope, receive, send)
+                        account.sent()
             outcome = "complete"
         except ClientGone:
             raise

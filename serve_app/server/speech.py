@@ -25,6 +25,7 @@ from serve_app.text.chunker import is_cut_short
 from serve_app.text.first_cut import cut_first
 from serve_app.text.pauses import split_at_pauses
 from serve_app.text.pieces import Piece
+from serve_app.tracing import NO_TRACER, Tracer
 
 READY_WITHIN_S = 1.0
 """How long an engine that never answered before may take to; past it a request is refused, not left hanging."""
@@ -106,6 +107,7 @@ class Speech:
         phonemizer: Phonemizer,
         engine: Engine,
         recorder: Recorder,
+        tracer: Tracer = NO_TRACER,
         *,
         lookahead_segments: int,
         first_cut_above: int | None = None,
@@ -117,6 +119,7 @@ class Speech:
             clock: seconds, for how much of what was handed on a listener has heard.
         """
         self._phonemizer, self._engine, self._recorder = phonemizer, engine, recorder
+        self.tracer = tracer
         self.lookahead_segments = lookahead_segments
         self._first_cut_above, self._clock = first_cut_above, clock
         self._pace = Pace()
@@ -217,7 +220,8 @@ class Speech:
                     else:
                         first_pauses.append(part)
                     continue
-                pieces = await self._phonemizer.pieces(part, request.language)
+                with self.tracer.begin("sentence", characters=len(part)):
+                    pieces = await self._phonemizer.pieces(part, request.language)
                 for piece in pieces if index else self._cut_first(pieces, listener):
                     await ahead.free.acquire()
                     slack_s = listener.left_s(self._clock()) + ahead.expected_s
@@ -225,7 +229,7 @@ class Speech:
                     ahead.put(
                         _Due(
                             piece,
-                            asyncio.create_task(self._engine.synthesize(segment)),
+                            asyncio.create_task(self._synthesize(segment)),
                             self._pace.expected_s(len(piece.phoneme_ids), request.speed),
                             resumes=cut_short or piece.resumes,
                             pauses_s=() if index else tuple(first_pauses),
@@ -234,6 +238,12 @@ class Speech:
                     )
                     index, cut_short = index + 1, False
             cut_short = is_cut_short(sentence)
+
+    async def _synthesize(self, segment: Segment) -> AudioChunk:
+        with self.tracer.begin(
+            "segment", index=segment.index, tokens=len(segment.phoneme_ids), slack_s=segment.slack_s
+        ):
+            return await self._engine.synthesize(segment)
 
     def _cut_first(self, pieces: Sequence[Piece], listener: Listener) -> Sequence[Piece]:
         """The beginning of an utterance: in shorter parts if the listener waits for it in silence."""

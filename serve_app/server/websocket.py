@@ -211,7 +211,13 @@ class Connection:
     def _begin(self, begin: Begin) -> None:
         request, self._sent_s = begin.request, 0.0
         self._sentences = sentences = Sentences(begin.sentences, final=begin.final)
-        account = Account(self._recorder, route=ROUTE, session_id=self.session_id, request_id=request.request_id)
+        account = Account(
+            self._recorder,
+            self._speech.tracer,
+            route=ROUTE,
+            session_id=self.session_id,
+            request_id=request.request_id,
+        )
         self._speaking = asyncio.create_task(self._speak(request, sentences, account))
         # Not at the end of the task itself: one that is cancelled before its first step never runs at all.
         self._speaking.add_done_callback(lambda task: self._ended(task, request, sentences, account))
@@ -238,16 +244,18 @@ class Connection:
 
     async def _speak(self, request: SpeechRequest, sentences: Sentences, account: Account) -> None:
         encoder = open_encoder(request.format, request.sample_rate)
-        async with aclosing(self._speech.speak(request, sentences, listener=self._listener)) as spoken:
-            async for segment in spoken:
-                account.spoke(segment)
-                if segment.words and request.timestamps:
-                    words = [word.as_json() for word in segment.words]
-                    self._outbox.put(dump_frame(Words(request_id=request.request_id, words=words)))
-                for samples in slices(segment.samples, segment.sample_rate):
-                    await self._send_audio(
-                        encoder.encode(samples), encoder, duration_s(len(samples), segment.sample_rate), account
-                    )
+        spoken = self._speech.speak(request, sentences, listener=self._listener)
+        with account.span.current():
+            async with aclosing(spoken):
+                async for segment in spoken:
+                    account.spoke(segment)
+                    if segment.words and request.timestamps:
+                        words = [word.as_json() for word in segment.words]
+                        self._outbox.put(dump_frame(Words(request_id=request.request_id, words=words)))
+                    for samples in slices(segment.samples, segment.sample_rate):
+                        await self._send_audio(
+                            encoder.encode(samples), encoder, duration_s(len(samples), segment.sample_rate), account
+                        )
         if account.audio_s:
             await self._send_audio(encoder.finish(), encoder, 0.0, account)
 
