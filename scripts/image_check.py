@@ -32,6 +32,7 @@ from websockets.sync.client import ClientConnection, connect
 from scripts.fetch_weights import write_folder
 from scripts.running import ROOT, Running
 from serve_app.config import WeightsSettings
+from serve_app.engine.cpu.build import supported_targets
 from serve_app.engine.sources import MODEL_FILE
 from serve_app.engine.weights import load_weights
 
@@ -87,21 +88,21 @@ def buildah(*arguments: str | Path, quiet: bool = False) -> str:
     return "".join(lines)
 
 
-def base_reference() -> str:
-    """The public image that the Dockerfile begins with."""
-    (first, *_) = [line for line in (ROOT / "Dockerfile").read_text().splitlines() if line.startswith("FROM ")]
-    return f"docker.io/library/{first.split()[1]}"
+def base_references() -> list[str]:
+    """The public images that the Dockerfile takes: the one that it begins with, and the one with a compiler."""
+    first_words = [line.split()[1] for line in (ROOT / "Dockerfile").read_text().splitlines() if line[:5] == "FROM "]
+    return [f"docker.io/library/{name}" for name in first_words if ":" in name]
 
 
-def make_base() -> None:
-    """Tag a Debian of the Dockerfile's release with this CPython in /usr/local like the public image."""
-    reference = base_reference()
+def make_base(reference: str) -> None:
+    """Tag a Debian of the Dockerfile's release with this CPython in /usr/local like a public image."""
     if reference in buildah("images", "--format", "{{.Name}}:{{.Tag}}", quiet=True).split():
         return
     with tempfile.TemporaryDirectory() as folder:
         root, python = Path(folder) / "root", Path(sys.base_prefix)
         suite = reference.rpartition("-")[2]
-        run("debootstrap", "--variant=minbase", f"--include={BASE_LIBRARIES}", suite, root)
+        compiler = "" if "-slim-" in reference else ",g++"
+        run("debootstrap", "--variant=minbase", f"--include={BASE_LIBRARIES}{compiler}", suite, root)
         shutil.copy("/etc/ssl/certs/ca-certificates.crt", root / "etc/ssl/certs/")  # a local authority among them
         leave_out = shutil.ignore_patterns("__pycache__", "test", "config-3*", "*.pth", "uv", "uv-*", "uvx")
         for part in ("bin", "lib", "include"):
@@ -295,9 +296,10 @@ def heard(socket: ClientConnection) -> int:
 
 
 def promise_build() -> str:
-    make_base()
+    for reference in base_references():
+        make_base(reference)
     build(IMAGE, ROOT)
-    return f"from a stand-in for {base_reference()}"
+    return f"from stand-ins for {', '.join(base_references())}"
 
 
 def promise_label() -> str:
@@ -412,6 +414,16 @@ def promise_written(served: Container) -> str:
     return f"{len(files)} files, below {', '.join(sorted({name.split('/')[0] for name in files}))}"
 
 
+def promise_kernels(served: Container) -> str:
+    """The image has no compiler; the kernels that it brings are chosen by this processor."""
+    (best, *_) = [target.name for target in supported_targets()] or [""]
+    if not best:
+        return "none for this processor"
+    words = f"native kernels for {best}"
+    require(any(words in line and "no native" not in line for line in served.running.lines), f"no line says {words!r}")
+    return best
+
+
 def promise_memory() -> str:
     if not CGROUP.is_dir():
         return "no control group here: not limited, not measured"
@@ -517,6 +529,7 @@ def check_server(report: Report) -> None:
     own_network()
     with container(IMAGE, flat) as served:
         if report.keep("starts, 2 CPUs, 4 GiB, /dev/shm 64 MB, no network", lambda: promise_start(served)):
+            report.keep("computes by its native kernels", lambda: promise_kernels(served))
             report.keep("/invocations", promise_invocations)
             report.keep("a session in binary frames", promise_session)
             report.keep("/metrics", promise_metrics)

@@ -55,8 +55,23 @@ def test_code_is_what_the_last_layers_hold():
     steps = instructions(SERVER)
     last_stage = steps[max(index for index, (step, _) in enumerate(steps) if step == "FROM") :]
     copied = [rest for step, rest in last_stage if step == "COPY"]
-    assert copied[0].startswith("--from=weights")
+    assert [rest.split()[0] for rest in copied[:2]] == ["--from=weights", "--from=kernels"]
     assert copied[-1] == "serve_app serve_app"
+
+
+def test_the_kernels_are_compiled_where_a_compiler_is_and_by_files_that_need_no_package():
+    steps = instructions(SERVER)
+    start = steps.index(("FROM", "python:3.12-bookworm AS kernels"))
+    stage = steps[start : next(at for at in range(start + 1, len(steps)) if steps[at][0] == "FROM")]
+    assert stage[-1] == ("RUN", "python -m serve_app.engine.cpu kernels")
+    copied = {source for step, rest in stage if step == "COPY" for source in rest.split()[:-1]}
+    seen: set[str] = set()
+    assert imported("serve_app.engine.cpu.__main__", seen) == set()
+    needed = {name.replace(".", "/") + ".py" for name in seen}
+    assert needed <= copied
+    assert {"serve_app/__init__.py", "serve_app/engine/__init__.py", "serve_app/engine/cpu/kernels.cpp"} <= copied
+    debian = dict(reversed(steps))["FROM"].split()[0].rpartition("-")[2]
+    assert stage[0][1].split()[0].endswith(f"-{debian}")  # one C library
 
 
 def test_both_images_are_of_the_python_that_the_project_pins():

@@ -51,6 +51,7 @@ LAYERS: dict[str, set[str]] = {
     "serve_app/engine/types.py": {"numpy", "serve_app.errors"},
     "serve_app/engine/pass_times.py": {"serve_app.line"},
     "serve_app/engine/cpu": {"torch", "serve_app.config", "serve_app.engine.files", "serve_app.engine.network"},
+    "serve_app/engine/cpu/build.py": set(),
     "serve_app/engine/network": {"numpy", "torch", "triton"},
     "serve_app/engine/network/grouping.py": set(),
     "serve_app/engine/schedule.py": {"serve_app.errors", "serve_app.engine.pass_times", "serve_app.engine.types"},

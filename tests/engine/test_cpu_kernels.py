@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from serve_app.engine.cpu.library import Kernels, Norm, load_kernels, supported_targets
+from serve_app.engine.cpu.build import supported_targets
+from serve_app.engine.cpu.library import Kernels, Norm, load_kernels
 from serve_app.engine.cpu.linear import NativeLinear, replace_linears
 from serve_app.engine.cpu.packing import chunk_sizes, packed, packed_matrix
 

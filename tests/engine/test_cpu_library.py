@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from serve_app.engine.cpu import library
+from serve_app.engine.cpu import build
 from serve_app.engine.cpu.__main__ import main as build_all
-from serve_app.engine.cpu.library import TARGETS, compile_kernels, load_kernels, supported_targets
+from serve_app.engine.cpu.build import TARGETS, compile_kernels, supported_targets
+from serve_app.engine.cpu.library import load_kernels
 
 needs_compiler = pytest.mark.skipif(not shutil.which("g++") or not supported_targets(), reason="no compiler")
 
@@ -50,11 +51,11 @@ def test_compiled_once_though_two_want_it_and_then_read_from_the_cache(
 ) -> None:
     compiled = []
 
-    def counted(compiler: str, target: library.Target, to: Path) -> None:
+    def counted(compiler: str, target: build.Target, to: Path) -> None:
         compiled.append(target.name)
         compile_kernels(compiler, target, to)
 
-    monkeypatch.setattr(library, "compile_kernels", counted)
+    monkeypatch.setattr(build, "compile_kernels", counted)
     target = supported_targets()[0]
     with ThreadPoolExecutor(2) as threads:
         both = list(threads.map(lambda _: load_kernels(target, tmp_path), range(2)))
@@ -70,8 +71,8 @@ def test_another_source_is_another_library(tmp_path: Path, monkeypatch: pytest.M
     target = supported_targets()[0]
     assert load_kernels(target, tmp_path)
     changed = tmp_path / "kernels.cpp"
-    changed.write_text(library.SOURCE.read_text() + "\n// another\n")
-    monkeypatch.setattr(library, "SOURCE", changed)
+    changed.write_text(build.SOURCE.read_text() + "\n// another\n")
+    monkeypatch.setattr(build, "SOURCE", changed)
     assert load_kernels(target, tmp_path)
     assert len(list((tmp_path / "kernels").glob("*.so"))) == 2
 
@@ -91,7 +92,7 @@ def test_without_kernels_there_is_a_line_in_the_log_and_no_error(
     if found != "nothing":
         broken_compiler(tools)
     if found == "an empty library":
-        monkeypatch.setattr(library, "compile_kernels", lambda _compiler, _target, to: to.touch())
+        monkeypatch.setattr(build, "compile_kernels", lambda _compiler, _target, to: to.touch())
     if found == "no room":
         cache.write_text("a file, where a folder should be")
     monkeypatch.setenv("PATH", f"{tools}:/bin" if found != "nothing" else str(tools))
@@ -107,9 +108,9 @@ def test_without_kernels_there_is_a_line_in_the_log_and_no_error(
 @needs_compiler
 def test_libraries_built_ahead_need_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy = tmp_path / "kernels.cpp"
-    copy.write_bytes(library.SOURCE.read_bytes())
-    monkeypatch.setattr(library, "SOURCE", copy)
-    build_all()
+    copy.write_bytes(build.SOURCE.read_bytes())
+    monkeypatch.setattr(build, "SOURCE", copy)
+    build_all(tmp_path)
     monkeypatch.setenv("PATH", "")
     for target in supported_targets():
         assert load_kernels(target, tmp_path / "cache")

@@ -12,7 +12,8 @@ from scripts.official import log_spectral_distance_db
 from serve_app.config import WeightsSettings
 from serve_app.engine.checkpoint import model_config
 from serve_app.engine.cpu import library, vocoder
-from serve_app.engine.cpu.library import load_kernels, supported_targets
+from serve_app.engine.cpu.build import supported_targets
+from serve_app.engine.cpu.library import load_kernels
 from serve_app.engine.cpu.vocoder import NativeVocoder, cpu_vocoder
 from serve_app.engine.network.stages import Kokoro, align
 from serve_app.engine.weights import Weights, build_network, load_weights

@@ -1,9 +1,7 @@
 """The kernels as a shared library: found or compiled for this processor, loaded, and called with checked tensors."""
 
 import ctypes
-import hashlib
 import logging
-import platform
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -15,59 +13,14 @@ import torch
 from torch import Tensor
 
 from serve_app.config import user_cache_folder
+from serve_app.engine.cpu import build
+from serve_app.engine.cpu.build import Target, built_ahead, digest
 from serve_app.engine.cpu.packing import Packed
 from serve_app.engine.files import locked, write_atomically
 
 log = logging.getLogger(__name__)
 
-SOURCE = Path(__file__).with_name("kernels.cpp")
 _COMPILERS = ("g++", "c++")
-_FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fopenmp")
-_COMPILE_LIMIT_S = 120
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A kind of processor.
-
-    Attributes:
-        features: what it must have, as /proc/cpuinfo spells it.
-        narrow: it multiplies bfloat16.
-    """
-
-    name: str
-    machine: str
-    features: frozenset[str]
-    flags: tuple[str, ...]
-    narrow: bool = False
-
-
-_AVX2 = frozenset({"avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"})
-_AVX512 = _AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
-TARGETS = (
-    Target("avx512-bf16", "x86_64", _AVX512 | {"avx512_bf16"}, ("-march=x86-64-v4", "-mavx512bf16"), narrow=True),
-    Target("avx512", "x86_64", _AVX512, ("-march=x86-64-v4",)),
-    Target("avx2", "x86_64", _AVX2, ("-march=x86-64-v3",)),
-    Target("neon", "aarch64", frozenset(), ()),
-)
-"""Best first."""
-
-
-def supported_targets(machine: str | None = None, cpuinfo: Path = Path("/proc/cpuinfo")) -> list[Target]:
-    """Those that this processor can run, best first; none on unknown kinds."""
-    machine = machine or platform.machine()
-    try:
-        lines = cpuinfo.read_text().splitlines()
-    except OSError:
-        return []
-    features: set[str] = set()
-    for line in lines:
-        name, _, value = line.partition(":")
-        if name.strip() == "flags":
-            features = set(value.split())
-            break
-    return [target for target in TARGETS if target.machine == machine and target.features <= features]
-
 
 _POINTER, _INTEGER, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 _CONVOLUTION_FIELDS: list[tuple[str, Any]] = [
@@ -300,30 +253,15 @@ def load_kernels(target: Target, cache: Path | None = None) -> Kernels | None:
         return None
 
 
-def built_ahead(target: Target) -> Path:
-    """Where a library stands that was compiled before, for machines without a compiler."""
-    return SOURCE.parent / f"kernels-{target.name}-{_digest(SOURCE.read_bytes())}.so"
-
-
 def _compiled(target: Target, cache: Path) -> Path:
     compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
     if compiler is None:
         raise OSError("no C++ compiler (g++) is installed")
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
-    made_of = [SOURCE.read_text(), *_FLAGS, *target.flags, version]
-    path = cache / "kernels" / f"{target.name}-{_digest(chr(0).join(made_of).encode())}.so"
+    made_of = [build.SOURCE.read_text(), *build.FLAGS, *target.flags, version]
+    path = cache / "kernels" / f"{target.name}-{digest(chr(0).join(made_of).encode())}.so"
     if not path.exists():
         with locked(path):
             if not path.exists():
-                write_atomically(path, lambda to: compile_kernels(compiler, target, to))
+                write_atomically(path, lambda to: build.compile_kernels(compiler, target, to))
     return path
-
-
-def compile_kernels(compiler: str, target: Target, to: Path) -> None:
-    """Raises CalledProcessError, with what the compiler said."""
-    command = [compiler, *_FLAGS, *target.flags, "-o", str(to), str(SOURCE)]
-    subprocess.run(command, capture_output=True, text=True, check=True, timeout=_COMPILE_LIMIT_S)
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:16]

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from serve_app.engine.cpu.library import Kernels, Norm, load_kernels, supported_targets
+from serve_app.engine.cpu.build import supported_targets
+from serve_app.engine.cpu.library import Kernels, Norm, load_kernels
 from serve_app.engine.cpu.linear import replace_linears
 from serve_app.engine.cpu.packing import Packed, lanes, packed, packed_matrix
 from serve_app.engine.network.activation import LEAK
