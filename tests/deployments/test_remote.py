@@ -10,45 +10,11 @@ from serve_app.deployments.remote import RemoteEngine, RemotePhonemizer
 from serve_app.engine.fake import FakeEngine, tone
 from serve_app.engine.types import Segment
 from serve_app.errors import EngineUnavailable, QueueSaturated, UnsupportedLanguage
+from tests.deployments.handles import Handle, Method
 from tests.engine.contract import MAX_QUEUE, PROMISES, keep
 
 SEGMENT = Segment("session", "request", 0, (1, 2, 3), "af_heart")
 SETTINGS = EngineSettings()
-
-
-class Response:
-    """What a handle's call returns, over a coroutine: awaitable, and to be cancelled by its own method."""
-
-    def __init__(self, answer):
-        self._task = asyncio.ensure_future(answer)
-        self.cancelled = False
-
-    def __await__(self):
-        return asyncio.shield(
-            self._task
-        ).__await__()  # as a call over the network: an await that ends leaves it running
-
-    def cancel(self):
-        self.cancelled = True
-        self._task.cancel()
-
-
-class Method:
-    def __init__(self, function):
-        self._function = function
-        self.responses = []
-
-    def remote(self, *arguments):
-        self.responses.append(Response(self._function(*arguments)))
-        return self.responses[-1]
-
-
-class Handle:
-    """A handle whose methods are coroutine functions in this process."""
-
-    def __init__(self, **functions):
-        for name, function in functions.items():
-            setattr(self, name, Method(function))
 
 
 def engine_answering(answer):
