@@ -125,15 +125,15 @@ def test_what_is_refused_or_cancelled_ends_its_spans_too():
     assert synthesize.attributes["refused"] == "queue_saturated"
 
 
-@pytest.mark.parametrize(("share", "sampled"), [(0.0, "00"), (1.0, "01")])
-def test_a_share_is_of_utterances_and_a_call_carries_whether_its_own_is_in_it(share, sampled):
-    """W3C Trace Context, section 3.2: version, trace, parent, flags."""
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_a_share_is_of_utterances_and_a_call_carries_whether_its_own_is_in_it(share):
+    """W3C Trace Context, section 3.2: version, trace, parent, flags, of which the lowest says `sampled`."""
     with receiving() as receiver:
         tracer = open_tracer(TracingSettings(endpoint=receiver.url, share=share), PARTS[0])
         assert tracer.carried() == ()
         with tracer.begin("utterance"):
             (context,) = tracer.carried()
-            assert context.split("-")[3] == sampled
+            assert int(context.split("-")[3], 16) & 1 == share
             with open_tracer(TracingSettings(endpoint=receiver.url), PARTS[1]).begin("phonemize", context):
                 pass
         if share:
