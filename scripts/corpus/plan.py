@@ -1,0 +1,51 @@
+"""Which rows make a part of the output. The same rows give the same parts, however often a run begins anew.
+
+A part is the unit of work and of resuming: it is spoken by one worker, and is there as a whole or not at all. Rows of
+about the same length share one, as the longest decides what a batch costs.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import batched
+
+from scripts.corpus.rows import Row
+
+WINDOW_ROWS = 4096
+"""So many rows are sorted by their length at a time: enough to be alike, and few enough to be held."""
+
+MAX_PART_ROWS = 1000
+
+_CHARACTERS_PER_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    index: int
+    rows: tuple[Row, ...]
+
+
+def expected_s(row: Row) -> float:
+    """Seconds of audio, about, as English is read."""
+    return len(row.text) / _CHARACTERS_PER_S / row.speed
+
+
+def plan_parts(rows: Iterable[Row], part_s: float) -> Iterator[Part]:
+    """Parts of `part_s` seconds of audio, about, longer only where one row alone is."""
+    index = 0
+    for window in batched(rows, WINDOW_ROWS):
+        for alike in _cut(sorted(window, key=expected_s), part_s):
+            yield Part(index, tuple(alike))
+            index += 1
+
+
+def _cut(rows: Iterable[Row], part_s: float) -> Iterator[list[Row]]:
+    part, left_s = list[Row](), part_s
+    for row in rows:
+        row_s = expected_s(row)
+        if part and (row_s > left_s or len(part) == MAX_PART_ROWS):
+            yield part
+            part, left_s = [], part_s
+        part.append(row)
+        left_s -= row_s
+    if part:
+        yield part
