@@ -19,7 +19,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:  # a process reads its settings of malloc before it imports anything large
+    from serve_app.audio.pcm import Samples
 
 MALLOC = "MALLOC_"
 OFFICIAL = "official"
@@ -37,14 +40,22 @@ GFLOP_OF_A_SECOND = 55
 """What the network's layers come to for a second of audio, counted as plain products."""
 
 
+type Way = Callable[[str, str], "Samples"]
+"""Phonemes and voice to audio."""
+
+
 class Run(NamedTuple):
     samples: int
     wall_s: float
     cpu_s: float
 
 
-def speak_for(pipe: Connection, threads: int, ours: bool) -> None:
-    """A process's main: answers (way, clip) with a Run; tells at first which ways it has, and the machine's limits."""
+def open_ways(threads: int, ours: bool) -> tuple[dict[str, Way], dict[str, float], str]:
+    """The ways to speak that this processor has, all with the same weights.
+
+    Returns:
+        The ways; the GFLOP/s of one core that a native one could reach; where the weights are from.
+    """
     import torch
     from kokoro import KPipeline
 
@@ -62,10 +73,9 @@ def speak_for(pipe: Connection, threads: int, ours: bool) -> None:
     torch.set_num_threads(threads)
     weights = load_weights(WeightsSettings())
     official = official_model(weights.state_dict)
-    pack = weights.voices.pack(VOICE)
     vocab = model_config()["vocab"]
-    ways: dict[str, Callable[[str], int]] = {
-        OFFICIAL: lambda phonemes: len(KPipeline.infer(official, phonemes, pack).audio)
+    ways: dict[str, Way] = {
+        OFFICIAL: lambda phonemes, voice: KPipeline.infer(official, phonemes, weights.voices.pack(voice)).audio.numpy()
     }
     limits = {}
     if ours:
@@ -74,9 +84,9 @@ def speak_for(pipe: Connection, threads: int, ours: bool) -> None:
         def add(name: str, passes: Passes) -> None:
             synthesizer = Synthesizer(passes, weights.voices, settings, weights.source)
 
-            def speak(phonemes: str) -> int:
+            def speak(phonemes: str, voice: str) -> "Samples":
                 ids = tuple(vocab[symbol] for symbol in phonemes)
-                return len(synthesizer.synthesize([Segment("bench", "bench", 0, ids, VOICE)])[0].samples)
+                return synthesizer.synthesize([Segment("bench", "bench", 0, ids, voice)])[0].samples
 
             ways[name] = speak
 
@@ -93,11 +103,19 @@ def speak_for(pipe: Connection, threads: int, ours: bool) -> None:
                         return kernels.probe(20_000, narrow) / (time.thread_time() - started_s) / 1e9
 
                     limits[name] = max(probed() for _ in range(10))
-    pipe.send((list(ways), limits, weights.source, torch.__version__))
+    return ways, limits, weights.source
+
+
+def speak_for(pipe: Connection, threads: int, ours: bool) -> None:
+    """A process's main: answers (way, clip) with a Run; tells at first which ways it has, and the machine's limits."""
+    import torch
+
+    ways, limits, source = open_ways(threads, ours)
+    pipe.send((list(ways), limits, source, torch.__version__))
     while request := pipe.recv():
         way, clip = request
         wall_s, cpu_s = time.perf_counter(), time.process_time()
-        samples = ways[way](CLIPS[clip])
+        samples = len(ways[way](CLIPS[clip], VOICE))
         pipe.send(Run(samples, time.perf_counter() - wall_s, time.process_time() - cpu_s))
 
 
