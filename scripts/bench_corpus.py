@@ -1,0 +1,76 @@
+"""Seconds of audio per second: a corpus by scripts/synthesize_corpus.py, and the same rows by POST /invocations.
+
+    uv run --extra corpus python scripts/bench_corpus.py [--rows 60] [--ways 1x2 2x1]
+
+Rows are asked for one after the other, as a plain loop over a corpus would, from `serve run configs/local.yaml`; then
+the corpus is spoken by each way, WORKERSxTHREADS, with the stack stopped. Rates count from the first worker's model
+being loaded, and from the stack's being ready; the whole time of a command, start and end included, stands beside.
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import httpx
+import psutil
+import pyarrow.parquet as pq
+
+from scripts.loadtest.speech import script
+from scripts.running import ROOT, local_config, serve_running
+
+_RATE = re.compile(r"([0-9.]+) s/s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=60, help="(default: %(default)s)")
+    parser.add_argument("--ways", nargs="+", default=["1x2", "2x1"], metavar="WxT", help="(default: %(default)s)")
+    options = parser.parse_args()
+    texts = [script(1 + number % 3, str(number)).text for number in range(options.rows)]
+    print(f"{len(texts)} rows of 1 to 3 sentences, load average {psutil.getloadavg()[0]:.1f}")
+    plain = by_requests(texts)
+    print(f"{'POST /invocations, row by row':32} {plain:6.2f} s/s", flush=True)
+    for way in options.ways:
+        workers, threads = way.split("x")
+        rate, whole_s, audio_s = by_corpus(texts, workers, threads)
+        print(
+            f"{f'{workers} workers, {threads} threads each':32} {rate:6.2f} s/s, {rate / plain:.2f} times as fast; "
+            f"{audio_s:.0f} s of audio in {whole_s:.0f} s from start to end",
+            flush=True,
+        )
+
+
+def by_requests(texts: list[str]) -> float:
+    """Seconds of audio per second, one request after the other."""
+    with serve_running(local_config()) as running, httpx.Client(base_url=running.http, timeout=300.0) as client:
+        client.post("/invocations", json={"text": "The first one does not count.", "stream": False})
+        began_s, audio_s = time.perf_counter(), 0.0
+        for text in texts:
+            answer = client.post("/invocations", json={"text": text, "stream": False}).raise_for_status()
+            audio_s += float(answer.headers["X-Audio-Duration"])
+        return audio_s / (time.perf_counter() - began_s)
+
+
+def by_corpus(texts: list[str], workers: str, threads: str) -> tuple[float, float, float]:
+    """Seconds of audio per second, seconds of the whole command, seconds of audio."""
+    with tempfile.TemporaryDirectory() as folder:
+        corpus, out = Path(folder, "in.jsonl"), Path(folder, "out")
+        corpus.write_text("\n".join(json.dumps({"text": text}) for text in texts))
+        command = [sys.executable, "scripts/synthesize_corpus.py", str(corpus), str(out)]
+        amount = ["--workers", workers, "--threads", threads, "--part-minutes", "0.5"]
+        began_s = time.perf_counter()
+        done = subprocess.run([*command, *amount], cwd=ROOT, capture_output=True, text=True, check=False)
+        whole_s = time.perf_counter() - began_s
+        if done.returncode:
+            raise SystemExit(done.stderr)
+        audio_s = sum(pq.read_table(out / "parts", columns=["duration_s"]).column("duration_s").to_pylist())
+        return float(_RATE.findall(done.stderr)[-1]), whole_s, audio_s
+
+
+if __name__ == "__main__":
+    main()
