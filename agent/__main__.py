@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.settings import load_settings, read_text
+from serve_app.errors import SpeechError
 
 
 def main() -> None:
@@ -23,7 +24,7 @@ def main() -> None:
 
         model = build_model(settings.provider, settings.region, settings.options_of_model())
         app = create_app(settings, model, SpeechSource(settings).open)
-    except ValueError as exc:
+    except (ValueError, SpeechError) as exc:
         sys.exit(f"agent: {exc}")
     _log_like(app.logger)
     app.run(port=arguments.port, host=arguments.host)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
 ENVIRONMENT = "VOICE_AGENT_"
 
@@ -38,6 +38,7 @@ class AgentSettings(BaseModel):
         region: of AWS, for Bedrock and SageMaker.
         model_options: what else the provider takes, as a JSON object: max_tokens, temperature, guardrail_id ...
         tts_endpoint: where speech comes from: the name of a SageMaker endpoint, or http://HOST:PORT of a server.
+        tts_api_key: of a server at an address, where it asks for one; SageMaker asks for AWS's credentials instead.
         tts_endpoint_uri: of the SageMaker runtime itself, instead of the region's; for a local one.
         system_prompt: what the model is told first.
         tools: that the model may use, as Strands names them: MODULE:FUNCTION.
@@ -54,6 +55,7 @@ class AgentSettings(BaseModel):
     region: str | None = None
     model_options: Annotated[dict[str, Any], BeforeValidator(_decoded)] = Field(default_factory=dict)
     tts_endpoint: str = Field(min_length=1)
+    tts_api_key: SecretStr | None = None
     tts_endpoint_uri: str | None = None
     system_prompt: str = SYSTEM_PROMPT
     tools: Names = ()

@@ -34,7 +34,8 @@ class SpeechSource:
 
     def _client(self, endpoint: str) -> SessionClient:
         if _is_address(endpoint):
-            return WebSocketClient(endpoint)
+            key = self._settings.tts_api_key
+            return WebSocketClient(endpoint, None if key is None else key.get_secret_value())
         if not _ENDPOINT_NAME.fullmatch(endpoint):
             raise BadRequest("an endpoint's name has letters, digits and hyphens, at most 63")
         from serve_app.client.bidirectional import BidirectionalClient  # AWS's client takes a second to import

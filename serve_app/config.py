@@ -98,6 +98,30 @@ class LimitSettings(_Section):
     lookahead_segments: Count = 2
 
 
+Origin = Annotated[str, Field(pattern=r"^https?://[^/?#@\s]+$")]
+
+
+class AccessSettings(_Section):
+    """Who may ask for speech, and how much: see docs/security.md.
+
+    keys_file: API keys by their hashes, written by `python -m serve_app.access`; null: everybody may ask.
+    allowed_origins: of web pages, beside the server's own: `https://app.example.com`.
+    sessions_per_key: open WebSockets; null: no bound of a key's own.
+    characters_per_minute: that one key may have spoken, with a minute's worth at once; null: no bound.
+    """
+
+    keys_file: Path | None = None
+    allowed_origins: list[Origin] = []
+    sessions_per_key: Count | None = None
+    characters_per_minute: Count | None = None
+
+    @model_validator(mode="after")
+    def _bounds_have_keys(self) -> "AccessSettings":
+        if self.keys_file is None and (self.sessions_per_key or self.characters_per_minute):
+            raise ValueError("sessions_per_key and characters_per_minute are a key's: they want a keys_file")
+        return self
+
+
 class AutoscalingSettings(_Section):
     """When replicas are added and taken away; names and defaults of the delays as in Ray Serve's documentation."""
 
@@ -138,6 +162,7 @@ class Settings(_Section):
     engine: EngineSettings = EngineSettings()
     text: TextSettings = TextSettings()
     limits: LimitSettings = LimitSettings()
+    access: AccessSettings = AccessSettings()
     tracing: TracingSettings = TracingSettings()
     gateway: DeploymentSettings = DeploymentSettings(max_ongoing_requests=1000)
     chunker: DeploymentSettings = DeploymentSettings()

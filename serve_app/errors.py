@@ -85,6 +85,30 @@ class QueueSaturated(SpeechError):
         self.bound = bound
 
 
+class Unauthorized(SpeechError):
+    """No API key where one is asked for, or one that does not count, or no longer: then an open session ends too."""
+
+    code, http_status, close_code = "unauthorized", 401, 1008
+
+
+class ForbiddenOrigin(SpeechError):
+    """A web page of another host, which is not allowed."""
+
+    code, http_status = "forbidden_origin", 403
+
+
+class RateLimited(SpeechError):
+    """The caller's key has used up its characters; `retry_after_s` holds."""
+
+    code, http_status, retry_after_s = "rate_limited", 429, 1
+
+
+class TooManySessions(SpeechError):
+    """The caller's key has as many sessions open as it may; there is room when one of them ends."""
+
+    code, http_status = "too_many_sessions", 429
+
+
 class EngineUnavailable(SpeechError):
     code, http_status, retry_after_s = "engine_unavailable", 503, 5
 
@@ -108,6 +132,10 @@ TABLE: tuple[type[SpeechError], ...] = (
     RequestStale,
     TextTooLong,
     QueueSaturated,
+    Unauthorized,
+    ForbiddenOrigin,
+    RateLimited,
+    TooManySessions,
     EngineUnavailable,
     Internal,
     IdleTimeout,

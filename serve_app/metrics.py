@@ -75,13 +75,13 @@ REFUSALS = Metric(
     "kokoro_refusals_total",
     "counter",
     "Sessions, requests and messages turned away, by the bound that was reached.",
-    (Tag("reason", ("sessions", "requests", "inbox", "wait", "queue", "replicas", "draining")),),
+    (Tag("reason", ("sessions", "requests", "inbox", "wait", "queue", "replicas", "draining", "key")),),
 )
 SESSIONS_ENDED = Metric(
     "kokoro_sessions_total",
     "counter",
     "WebSocket sessions that ended, by how.",
-    (Tag("outcome", ("closed", "disconnected", "stalled", "idle_timeout", "shutdown", "refused")),),
+    (Tag("outcome", ("closed", "disconnected", "stalled", "idle_timeout", "shutdown", "unauthorized", "refused")),),
 )
 ACTIVE_SESSIONS = Metric("kokoro_active_sessions", "gauge", "Open WebSocket sessions on this replica.")
 ACTIVE_REQUESTS = Metric("kokoro_active_requests", "gauge", "HTTP requests in hand on this replica.")

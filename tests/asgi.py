@@ -62,7 +62,7 @@ class Exchange:
         body = b""
         while True:
             message = await self.next()
-            assert message["type"] == "http.response.body"
+            assert message["type"] in ("http.response.body", "websocket.http.response.body")
             body += message.get("body", b"")
             if not message.get("more_body", False):
                 return body
@@ -144,7 +144,14 @@ async def http(
 
 
 @asynccontextmanager
-async def websocket(app: ASGIApp, path: str, *, capacity: int = 0) -> Any:
+async def websocket(
+    app: ASGIApp,
+    path: str,
+    *,
+    headers: Sequence[tuple[bytes, bytes]] = (),
+    subprotocols: Sequence[str] = (),
+    capacity: int = 0,
+) -> Any:
     """A WebSocket whose upgrade was asked for; the first message from the application answers it."""
     scope = {
         "type": "websocket",
@@ -152,8 +159,8 @@ async def websocket(app: ASGIApp, path: str, *, capacity: int = 0) -> Any:
         "path": path,
         "raw_path": path.encode(),
         "query_string": b"",
-        "headers": [],
-        "subprotocols": [],
+        "headers": list(headers),
+        "subprotocols": list(subprotocols),
         "extensions": {"websocket.http.response": {}},
     }
     async with _exchange(app, scope, capacity) as exchange:

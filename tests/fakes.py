@@ -1,10 +1,11 @@
 """A front end without dictionaries, and the speech that tests drive the routes with."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from starlette.applications import Starlette
 
-from serve_app.config import LimitSettings
+from serve_app.config import AccessSettings, LimitSettings
 from serve_app.engine.fake import FakeEngine
 from serve_app.errors import UnsupportedLanguage
 from serve_app.metrics import Metric
@@ -41,9 +42,15 @@ class CountingRecorder:
 
 
 def app_over(
-    engine: FakeEngine, recorder: CountingRecorder | None = None, *, lookahead_segments: int = 2, **limits: float
+    engine: FakeEngine,
+    recorder: CountingRecorder | None = None,
+    *,
+    lookahead_segments: int = 2,
+    access: Mapping[str, Any] | None = None,
+    **limits: float,
 ) -> Starlette:
     """The routes over a fake front end and `engine`."""
     recorder = recorder or CountingRecorder()
     speech = Speech(FakePhonemizer(), engine, recorder, lookahead_segments=lookahead_segments)
-    return create_app(speech, LimitSettings.model_validate(limits), recorder)
+    settings = AccessSettings.model_validate(access or {})
+    return create_app(speech, LimitSettings.model_validate(limits), recorder, access=settings)

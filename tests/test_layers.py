@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Part of the tree -> what it may import beside the standard library and itself. A longer path wins over a shorter one.
 LAYERS: dict[str, set[str]] = {
     "serve_app/errors.py": set(),
+    "serve_app/access": {"serve_app.errors"},
     "serve_app/blends.py": {"serve_app.errors"},
     "serve_app/formats.py": set(),
     "serve_app/line.py": set(),
@@ -28,6 +29,7 @@ LAYERS: dict[str, set[str]] = {
     "serve_app/protocol": {
         "pydantic",
         "pydantic_core",
+        "serve_app.access",
         "serve_app.errors",
         "serve_app.formats",
         "serve_app.text.chunker",
@@ -58,6 +60,7 @@ LAYERS: dict[str, set[str]] = {
     "serve_app/engine/fake.py": {"numpy", "serve_app.blends", "serve_app.errors", "serve_app.engine"},
     "serve_app/server": {
         "starlette",
+        "serve_app.access",
         "serve_app.audio",
         "serve_app.blends",
         "serve_app.config",

@@ -30,6 +30,15 @@ def is_loopback(url: str) -> bool:
         return host == "localhost"
 
 
+def authorization(key: str | None) -> dict[str, str]:
+    """The header that presents an API key, if there is one. Raises ValueError: no header can carry it."""
+    if key is None:
+        return {}
+    if not key.isascii() or not key.isprintable() or not key or " " in key:
+        raise ValueError("an API key has no blanks, line ends or other than ASCII characters")
+    return {"Authorization": f"Bearer {key}"}
+
+
 def wait_before_retry_s(attempt: int, status: int, retry_after: str | None) -> float | None:
     """How long to wait after a refusal before the same request is made again; None: give up.
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, Unpack
 
 import httpx
 
-from serve_app.client.address import http_url, is_loopback, wait_before_retry_s
+from serve_app.client.address import authorization, http_url, is_loopback, wait_before_retry_s
 from serve_app.client.answer import open_answer
 from serve_app.client.errors import BrokenAnswer, Unreachable, refusal
 from serve_app.client.types import Chunk, Options, Text, with_defaults
@@ -32,13 +32,14 @@ async def invocation(text: Text, transport: Transport, options: Options) -> dict
 class HttpClient:
     """See `SpeechClient`. Connections are kept and shared; word timings come over `sse` only."""
 
-    def __init__(self, server: str, transport: Transport = "binary") -> None:
-        """`server`: http://HOST:PORT or ws://HOST:PORT. Raises ValueError."""
+    def __init__(self, server: str, transport: Transport = "binary", key: str | None = None) -> None:
+        """`server`: http://HOST:PORT or ws://HOST:PORT; `key`: of its API, where it asks for one. Raises ValueError."""
         self._url, self._transport = http_url(server, ROUTE), transport
         self._http = httpx.AsyncClient(
             timeout=httpx.Timeout(SILENCE_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
             limits=httpx.Limits(max_connections=None),
-            headers={"accept-encoding": "identity"},  # a compressing proxy would hold audio back
+            # A compressing proxy would hold audio back.
+            headers={"accept-encoding": "identity", **authorization(key)},
             trust_env=not is_loopback(self._url),
         )
 

@@ -18,6 +18,7 @@ from serve_app.client.types import Options, SpeechClient, Text
 from serve_app.client.websocket import WebSocketClient
 from serve_app.errors import SpeechError
 
+KEY = "SPEECH_API_KEY"
 DEFAULT_SERVER = "http://127.0.0.1:8000"
 DEFAULT_FILE = Path("speech.wav")
 FAILED, BAD_ARGUMENTS, UNREACHABLE, INTERRUPTED = 1, 2, 3, 130
@@ -26,6 +27,7 @@ _READ_BYTES = 65536
 _EPILOG = f"""\
 Without --output the audio is played by ffplay, aplay, paplay or play, whichever is found first, else written to
 {DEFAULT_FILE}. TTFA is the time from the text to the first audio, RTF wall seconds per second of audio.
+The environment variable {KEY} has the server's API key, where it asks for one.
 Exit status: 0 spoken, {FAILED} refused or failed, {BAD_ARGUMENTS} wrong arguments, {UNREACHABLE} no server,
 {INTERRUPTED} interrupted."""
 
@@ -38,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if output is not None and (output.is_dir() or not output.parent.is_dir()):
         parser.error(f"{output} cannot be a file")
     try:
-        client = open_client(args.url, args.transport)
+        client = open_client(args.url, args.transport, os.environ.get(KEY))
     except ValueError as exc:
         parser.error(str(exc))
     if args.output == "-":
@@ -65,11 +67,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def open_client(server: str, transport: str) -> SpeechClient:
-    """The client for `ws`, `http` or `sse`. Raises ValueError on an address that is none."""
+def open_client(server: str, transport: str, key: str | None) -> SpeechClient:
+    """The client for `ws`, `http` or `sse`. Raises ValueError on an address or a key that is none."""
     if transport == "ws":
-        return WebSocketClient(server)
-    return HttpClient(server, "sse" if transport == "sse" else "binary")
+        return WebSocketClient(server, key)
+    return HttpClient(server, "sse" if transport == "sse" else "binary", key)
 
 
 class Progress:

@@ -8,7 +8,7 @@ from typing import Unpack
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, ConnectionClosedOK, InvalidHandshake, InvalidStatus
 
-from serve_app.client.address import is_loopback, socket_url, wait_before_retry_s
+from serve_app.client.address import authorization, is_loopback, socket_url, wait_before_retry_s
 from serve_app.client.errors import BrokenAnswer, UnexpectedAnswer, Unreachable, refusal
 from serve_app.client.session import Session
 from serve_app.client.spoken import spoken
@@ -30,9 +30,10 @@ CLOSE_TIMEOUT_S = 1.0
 class WebSocketClient:
     """See `SessionClient`. A connection for each `synthesize` and each `session`."""
 
-    def __init__(self, server: str) -> None:
-        """`server`: http://HOST:PORT or ws://HOST:PORT. Raises ValueError."""
+    def __init__(self, server: str, key: str | None = None) -> None:
+        """`server`: http://HOST:PORT or ws://HOST:PORT; `key`: of its API, where it asks for one. Raises ValueError."""
         self._url = socket_url(server, ROUTE)
+        self._headers = authorization(key)
 
     @asynccontextmanager
     async def session(self, **options: Unpack[Options]) -> AsyncIterator[Session]:
@@ -57,6 +58,7 @@ class WebSocketClient:
             try:
                 return await connect(
                     self._url,
+                    additional_headers=self._headers,
                     compression=None,  # audio does not shrink, and deflate waits
                     proxy=None if is_loopback(self._url) else True,
                     open_timeout=OPEN_TIMEOUT_S,

@@ -38,7 +38,11 @@ class Gateway:
             first_cut_above=settings.text.first_cut_above,
         )
         self._app = create_app(
-            self._speech, settings.limits, recorder, [Route("/metrics", MetricsText(node_exporter), methods=["GET"])]
+            self._speech,
+            settings.limits,
+            recorder,
+            [Route("/metrics", MetricsText(node_exporter), methods=["GET"])],
+            settings.access,
         )
         within_s = settings.gateway.graceful_shutdown_timeout_s - LAST_WORDS_S
         end_sessions_by(lambda: self._app.leave_soon(max(0.0, within_s)))

@@ -1,4 +1,5 @@
 // Voice and speed, which both halves of the page share.
+import { onKey } from "./key.js";
 import { byLanguage, loadVoices, nameOf } from "./voices.js";
 
 const OTHER_VOICE = "other";
@@ -31,4 +32,5 @@ element("voice").addEventListener("change", () => {
 element("speed").addEventListener("input", () => {
   element("speed-shown").textContent = element("speed").valueAsNumber.toFixed(2);
 });
+onKey(showVoices);
 showVoices();

@@ -3,6 +3,7 @@ import { SpeechFailed, readAnswer } from "./answer.js";
 import { now_s, seconds } from "./clock.js";
 import { draw } from "./drawing.js";
 import { onChange, talking } from "./halves.js";
+import { askForKey, subprotocols, withKey } from "./key.js";
 import { manner } from "./manner.js";
 import { Playback, sound } from "./playback.js";
 import { NoSession, SpeechSession } from "./session.js";
@@ -16,7 +17,7 @@ const BATCH = { stream: false, format: "wav" };
 const element = (id) => document.getElementById(id);
 const url = (path) => new URL(path, document.baseURI);
 
-const session = new SpeechSession(url("invocations-bidirectional-stream").href.replace(/^http/, "ws"), say);
+const session = new SpeechSession(url("invocations-bidirectional-stream").href.replace(/^http/, "ws"), say, subprotocols);
 
 /** A text on its way to being audio. `options`: text, voice, speed and what else `choices` gives. */
 class Request {
@@ -159,10 +160,11 @@ async function* inBatch(mine) {
 async function* post(mine, fields) {
   const response = await fetch(url("invocations"), {
     method: "POST",
-    headers: { "content-type": "application/json" },
+    headers: withKey({ "content-type": "application/json" }),
     body: JSON.stringify({ text: mine.text, ...mine.fields, ...fields }),
     signal: mine.aborter.signal,
   });
+  if (response.status === 401) throw new SpeechFailed(askForKey());
   yield* readAnswer(response);
 }
 
@@ -242,7 +244,7 @@ async function fail(mine, error) {
   if (mine === run) complain(words);
 }
 
-/** Why there was no answer, for a person; asks /ping, because browsers don't tell. */
+/** Why there was no answer, for a person; asks other routes, because browsers don't tell. */
 async function explanation(error) {
   if (error instanceof SpeechFailed && !(error instanceof NoSession)) return error.message;
   let ping;
@@ -256,6 +258,7 @@ async function explanation(error) {
     return `The server cannot speak now: ${reason ?? `status ${ping.status}`}.`;
   }
   if (!(error instanceof NoSession)) return "The connection broke off before the answer was complete. Try again.";
+  if ((await fetch(url("v1/models"), { headers: withKey() })).status === 401) return askForKey();
   return (
     "The server is there but did not open a session. It may be full; or something on the way does not pass " +
     "WebSockets, then choose HTTP events."

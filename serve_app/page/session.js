@@ -10,6 +10,7 @@ const MODEL_RATE = 24000;
 const CLOSED = {
   1001: "The server is shutting down or has let an idle session go.",
   1006: "The connection to the server was lost.",
+  1008: "The server no longer accepts this API key.",
   1011: "The server failed and closed the session.",
   1012: "The server is restarting.",
   1013: "The server is full; try again in a moment.",
@@ -47,16 +48,19 @@ class EventQueue {
 export class SpeechSession {
   #url;
   #onClosed;
+  #subprotocols;
   #socket = null;
   #opening = null;
   #listening = { id: null, events: new EventQueue() };
   #speaking = null; // the utterance that binary frames belong to
   #pcm = new PcmReassembler();
 
-  /** @param onClosed called with a sentence when the connection ends while nothing is being spoken */
-  constructor(url, onClosed) {
+  /** @param onClosed called with a sentence when the connection ends while nothing is being spoken
+   *  @param subprotocols called for what to offer when a connection opens */
+  constructor(url, onClosed, subprotocols = () => []) {
     this.#url = url;
     this.#onClosed = onClosed;
+    this.#subprotocols = subprotocols;
   }
 
   get connected() {
@@ -84,7 +88,7 @@ export class SpeechSession {
 
   #connect() {
     return new Promise((resolve, reject) => {
-      const socket = new WebSocket(this.#url);
+      const socket = new WebSocket(this.#url, this.#subprotocols());
       socket.binaryType = "arraybuffer";
       socket.onopen = () => {
         [this.#socket, this.#speaking] = [socket, null];

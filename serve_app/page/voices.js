@@ -1,4 +1,5 @@
 // Voices to choose from: the server's list, or the best known ones where it gives none.
+import { askForKey, withKey } from "./key.js";
 
 const WELL_KNOWN = ["af_heart", "af_bella", "af_nicole", "am_michael", "am_fenrir", "bf_emma", "bm_george"];
 
@@ -17,7 +18,9 @@ const LANGUAGES = {
 /** @returns {Promise<string[]>} voice ids of the model's own kind */
 export async function loadVoices(url) {
   try {
-    const { voices } = await (await fetch(url)).json();
+    const response = await fetch(url, { headers: withKey() });
+    if (response.status === 401) askForKey();
+    const { voices } = await response.json();
     const ids = voices.map(({ id }) => id).filter((id) => /^[a-z][fm]_/.test(id));
     return ids.length ? ids : WELL_KNOWN;
   } catch {

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
+from serve_app.access.allowance import UNBOUNDED, Allowance
 from serve_app.errors import (
     BadRequest,
     EngineUnavailable,
@@ -184,9 +185,11 @@ class _Fed(_Utterance):
 class Session:
     """The state of one connection; see the module. After Close, and after `disconnected`, every call returns []."""
 
-    def __init__(self, session_id: str, limits: SessionLimits, now_s: float) -> None:
+    def __init__(self, session_id: str, limits: SessionLimits, now_s: float, allowance: Allowance = UNBOUNDED) -> None:
+        """`allowance`: the caller's, which other sessions may draw on too."""
         self.session_id = session_id
         self._limits = limits
+        self._allowance = allowance
         self._state = State.OPEN
         self._hand: _Utterance | None = None
         self._inbox: deque[_Utterance] = deque()
@@ -283,6 +286,17 @@ class Session:
             self._spoil(self._fed)
         return self._stop_hand(_shutting_down())
 
+    def expel(self, error: SpeechError, now_s: float) -> list[Action]:
+        """The client may go on no longer: what is in hand and what waits fails with `error`, which ends the session."""
+        if self._state is State.CLOSED:
+            return []
+        if not self._unfinished():
+            return [Send(error_frame(error)), *self._end_with(error, now_s)]
+        if self._hand is not None and self._hand is self._fed:
+            self._spoil(self._fed)
+        stopped = [] if self._hand is None else self._stop_hand(error)
+        return stopped + self._end_with(error, now_s)
+
     def disconnected(self) -> list[Action]:
         """The client has gone: stop what is in hand, forget the rest."""
         actions: list[Action] = [] if self._hand is None or self._hand.stopped else [Abort()]
@@ -295,15 +309,16 @@ class Session:
         text_bytes = len(message.text.encode())
         try:
             check_text(message.text, self._limits)
-            self._admit(message, text_bytes, epoch_s)
+            self._admit(message, text_bytes, now_s, epoch_s)
         except SpeechError as error:
             return [Send(error_frame(error, message.request_id))]
+        self._allowance.spend(len(message.text), now_s)
         self._inbox.append(_Utterance(_request(message), text_bytes))
         return self._advance(now_s)
 
     def _start_feeding(self, message: TextDelta, now_s: float, epoch_s: float) -> list[Action]:
         try:
-            self._admit(message, 0, epoch_s)
+            self._admit(message, 0, now_s, epoch_s)
         except SpeechError as error:
             self._state, self._spoiled_id = State.SPOILED, message.request_id
             return [Send(error_frame(error, message.request_id))]
@@ -315,6 +330,7 @@ class Session:
         fed = self._being_fed()
         if fed.chars + len(message.text) > self._limits.max_text_chars:
             return self._fail_fed(fed, too_long(self._limits), now_s)
+        self._allowance.spend(len(message.text), now_s)
         fed.feed(message.text)
         if fed is self._hand:
             sentences = fed.take()
@@ -385,11 +401,12 @@ class Session:
             raise RuntimeError("no utterance is being fed")
         return self._fed
 
-    def _admit(self, message: Say | TextDelta, text_bytes: int, epoch_s: float) -> None:
-        """Raises RequestStale, EngineUnavailable, QueueSaturated."""
+    def _admit(self, message: Say | TextDelta, text_bytes: int, now_s: float, epoch_s: float) -> None:
+        """Raises RequestStale, EngineUnavailable, RateLimited, QueueSaturated."""
         check_age(message, self._limits, epoch_s)
         if self._ending is not None:
             raise _shutting_down()
+        self._allowance.check(now_s)
         if self._hand is None and not self._inbox:
             return  # it does not wait
         if len(self._inbox) >= self._limits.inbox_messages:

@@ -4,6 +4,7 @@ import json
 import logging
 import time
 
+from serve_app.access.callers import ANYBODY, Caller
 from serve_app.audio.pcm import duration_s
 from serve_app.metrics import AUDIO_S, GAP_S, RTF, TTFA_S, UTTERANCES, UTTERANCES_WITH_GAP, Recorder
 from serve_app.server.speech import Spoken
@@ -27,10 +28,11 @@ class Account:
         session_id: str,
         request_id: str,
         streamed: bool = True,
+        caller: Caller = ANYBODY,
     ) -> None:
         """`streamed`: the listener hears what is ready; gaps can't be heard in an answer that comes as a whole."""
         self._recorder, self._route = recorder, route
-        self._ids = {"session_id": session_id, "request_id": request_id}
+        self._ids = {**caller.ids, "session_id": session_id, "request_id": request_id}
         self._streamed = streamed
         self.span = tracer.begin("utterance", route=route, **self._ids)
         self._spoke_at_s = 0.0

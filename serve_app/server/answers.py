@@ -1,6 +1,7 @@
 """One complete input, one spoken answer over HTTP: what every route that speaks shares, whatever API it belongs to."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import aclosing
 from typing import Protocol
@@ -9,6 +10,7 @@ from uuid import uuid4
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from serve_app.access.callers import Caller
 from serve_app.audio.encoders import AudioEncoder, open_encoder
 from serve_app.audio.pcm import slices
 from serve_app.config import LimitSettings
@@ -16,6 +18,7 @@ from serve_app.errors import NothingToSpeak, QueueSaturated, RequestStale, Speec
 from serve_app.metrics import ACTIVE_REQUESTS, REFUSALS, Recorder
 from serve_app.protocol.framing import MAX_FRAME_BYTES
 from serve_app.protocol.requests import RequestLimits, SpeechRequest
+from serve_app.server.access import caller_of
 from serve_app.server.account import Account
 from serve_app.server.listener import Listener
 from serve_app.server.responses import Body, ClientGone, as_speech_error, impatient, read_body, while_connected
@@ -75,18 +78,19 @@ class Answers:
     async def serve(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request as an ASGI application."""
         send = impatient(send, self.limits.send_stall_timeout_s)
+        caller = caller_of(scope)
         others = self._active
         self._count(+1)  # from the first byte: bodies that never end would pass the bound
         try:
             try:
-                request = await self._read(dialect, receive, others)
+                request = await self._read(dialect, receive, others, caller)
             except ClientGone:
                 raise
             except Exception as exc:
                 error = as_speech_error(exc, "unknown")
                 await dialect.refusal(error, error.request_id)(scope, receive, send)
             else:
-                await while_connected(receive, self._answer(dialect, request, scope, receive, send))
+                await while_connected(receive, self._answer(dialect, request, caller, scope, receive, send))
         except ClientGone:
             return
         finally:
@@ -96,7 +100,7 @@ class Answers:
         self._active += change
         self._recorder.record(ACTIVE_REQUESTS, self._active)
 
-    async def _read(self, dialect: Dialect, receive: Receive, others: int) -> SpeechRequest:
+    async def _read(self, dialect: Dialect, receive: Receive, others: int, caller: Caller) -> SpeechRequest:
         if others >= self.limits.max_requests:
             self._recorder.record(REFUSALS, reason="requests")
             raise QueueSaturated(f"{others} requests are in hand; retry later", bound="requests")
@@ -106,10 +110,19 @@ class Answers:
                 body = await read_body(receive, self.limits.max_body_bytes)
         except TimeoutError as exc:
             raise RequestStale(f"the body did not arrive within {within_s:g} s") from exc
-        return await dialect.read(body, RequestLimits(self.limits.max_text_chars, self.limits.max_request_age_s))
+        limits = RequestLimits(self.limits.max_text_chars, self.limits.max_request_age_s)
+        request = await dialect.read(body, limits)
+        try:
+            caller.allowance.check(now_s := time.monotonic())
+        except SpeechError as exc:
+            self._recorder.record(REFUSALS, reason="key")
+            exc.request_id = request.request_id
+            raise
+        caller.allowance.spend(len(request.text), now_s)
+        return request
 
     async def _answer(
-        self, dialect: Dialect, request: SpeechRequest, scope: Scope, receive: Receive, send: Send
+        self, dialect: Dialect, request: SpeechRequest, caller: Caller, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Once the body has begun a failure breaks it (binary) or is its last event (SSE): never a polite end."""
         session_id = uuid4().hex
@@ -120,6 +133,7 @@ class Answers:
             session_id=session_id,
             request_id=request.request_id,
             streamed=request.stream or request.transport == "sse",
+            caller=caller,
         )
         body, headers = Body(send), dialect.headers(request)
         events = dialect.events(request) if request.transport == "sse" else None

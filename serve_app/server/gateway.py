@@ -2,21 +2,26 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from serve_app.config import LimitSettings
-from serve_app.errors import EngineUnavailable
+from serve_app.access.callers import Callers
+from serve_app.access.keys import KeyRing
+from serve_app.config import AccessSettings, LimitSettings
+from serve_app.errors import EngineUnavailable, SpeechError, Unauthorized
 from serve_app.metrics import REFUSALS, Recorder
 from serve_app.server import invocations, openai, page, websocket
+from serve_app.server.access import KeyGate, KeysFile, OriginGate
 from serve_app.server.answers import Answers
 from serve_app.server.invocations import Invocations
 from serve_app.server.ping import Ping
@@ -26,22 +31,46 @@ from serve_app.server.websocket import BidirectionalStream
 
 log = logging.getLogger(__name__)
 
+OPEN_TO_ALL = AccessSettings()
+
+EXPOSED_HEADERS = (
+    "retry-after",
+    "x-audio-duration",
+    "x-characters-processed",
+    "x-inference-time-ms",
+    "x-request-id",
+    "x-rtf",
+)
+"""What a page of an allowed origin may read of an answer, beside its body and content type."""
+
 
 class Application(Starlette):
     """The routes of one gateway replica, and an orderly end: `leave`, or `drain` to wait for it too."""
 
     def __init__(
-        self, stream: BidirectionalStream, answers: Answers, routes: Sequence[BaseRoute], recorder: Recorder
+        self,
+        stream: BidirectionalStream,
+        answers: Answers,
+        routes: Sequence[BaseRoute],
+        recorder: Recorder,
+        gates: Sequence[Middleware],
+        beside: Callable[[], Awaitable[None]] | None,
     ) -> None:
+        """`beside` runs as long as the application does."""
         self._loop: asyncio.AbstractEventLoop | None = None
 
         @asynccontextmanager
         async def lifespan(_: Starlette) -> AsyncIterator[None]:
             self._loop = asyncio.get_running_loop()
+            running = None if beside is None else asyncio.ensure_future(beside())
             yield
+            if running is not None:
+                running.cancel()
             stream.shut_down()
 
-        super().__init__(routes=routes, exception_handlers={HTTPException: _http_error}, lifespan=lifespan)
+        super().__init__(
+            routes=routes, middleware=gates, exception_handlers={HTTPException: _http_error}, lifespan=lifespan
+        )
         self._stream, self._answers, self._recorder = stream, answers, recorder
         self._in_hand = 0
         self._leaving = False
@@ -52,7 +81,8 @@ class Application(Starlette):
             await super().__call__(scope, receive, send)
         elif self._leaving:
             self._recorder.record(REFUSALS, reason="draining")
-            await _refuse(scope, receive, send)
+            stopping = EngineUnavailable("this server is stopping; another one answers a retry")
+            await _refuse(stopping, scope, receive, send)
         else:
             self._in_hand += 1
             try:
@@ -87,11 +117,46 @@ class Application(Starlette):
 
 
 def create_app(
-    speech: Speech, limits: LimitSettings, recorder: Recorder, more_routes: Sequence[BaseRoute] = ()
+    speech: Speech,
+    limits: LimitSettings,
+    recorder: Recorder,
+    more_routes: Sequence[BaseRoute] = (),
+    access: AccessSettings = OPEN_TO_ALL,
 ) -> Application:
-    """Build the application of one gateway replica; `more_routes` are those of the place where it runs."""
+    """Build the application of one gateway replica; `more_routes` are those of the place where it runs.
+
+    Raises:
+        SettingsError: the file of keys cannot be used.
+    """
     stream = BidirectionalStream(speech, limits, recorder)
     answers = Answers(speech, limits, recorder)
+
+    gates = [Middleware(OriginGate, allowed=access.allowed_origins, refuse=_refuse)]
+    if access.allowed_origins:
+        gates.append(
+            Middleware(
+                CORSMiddleware,
+                allow_origins=[origin.lower() for origin in access.allowed_origins],
+                allow_methods=("GET", "POST"),
+                allow_headers=("*",),  # clients in browsers add headers of their own
+                expose_headers=EXPOSED_HEADERS,
+            )
+        )
+    beside = None
+    if access.keys_file is not None:
+        file = KeysFile(access.keys_file)
+        callers = Callers(file.keys, access.sessions_per_key, access.characters_per_minute)
+        gates.append(Middleware(KeyGate, callers=callers, refuse=_refuse))
+
+        def changed(keys: KeyRing) -> None:
+            callers.keys = keys
+            stream.expel_those_without(keys)
+
+        async def watch_keys() -> None:
+            await file.watch(changed)
+
+        beside = watch_keys
+
     return Application(
         stream,
         answers,
@@ -104,11 +169,17 @@ def create_app(
             WebSocketRoute(websocket.ROUTE, stream),
         ],
         recorder,
+        gates,
+        beside,
     )
 
 
-async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
-    response = error_response(EngineUnavailable("this server is stopping; another one answers a retry"))
+async def _refuse(error: SpeechError, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer before any route is asked. An upgrade is refused with the error's status."""
+    of_openai = scope["path"].startswith(openai.PREFIX)
+    response = openai.refusal(error) if of_openai else error_response(error)
+    if isinstance(error, Unauthorized):
+        response.headers["WWW-Authenticate"] = "Bearer"  # RFC 6750, section 3
     if scope["type"] == "websocket":
         await WebSocket(scope, receive, send).send_denial_response(response)
     else:

@@ -83,7 +83,7 @@ class OpenAISpeech:
         return {"x-request-id": request.request_id}
 
     def refusal(self, error: SpeechError, request_id: str) -> Response:
-        return _refusal(error, {} if request_id == UNKNOWN_REQUEST_ID else {"x-request-id": request_id})
+        return refusal(error, {} if request_id == UNKNOWN_REQUEST_ID else {"x-request-id": request_id})
 
     def events(self, request: SpeechRequest) -> "_Events":
         return _Events(request)
@@ -132,7 +132,7 @@ class _Lists:
                 raise error
             voices = await self._speech.voices()
         except Exception as exc:
-            return _refusal(as_speech_error(exc, "unknown"))
+            return refusal(as_speech_error(exc, "unknown"))
         return JSONResponse({"voices": list(voices) if shape == "ids" else [{"id": v, "name": v} for v in voices]})
 
     async def audio_models(self, _: Request) -> Response:
@@ -146,7 +146,7 @@ class _Lists:
         try:
             check_model(name)
         except UnknownModel as exc:
-            return _refusal(exc)
+            return refusal(exc)
         return JSONResponse(_model(name))
 
 
@@ -154,7 +154,8 @@ def _model(name: str) -> dict[str, str | int]:
     return {"id": name, "object": "model", "created": _MODEL_CREATED, "owned_by": "hexgrad"}
 
 
-def _refusal(error: SpeechError, headers: dict[str, str] | None = None) -> Response:
+def refusal(error: SpeechError, headers: dict[str, str] | None = None) -> Response:
+    """An error in OpenAI's shape."""
     retry = {} if error.retry_after_s is None else {"Retry-After": str(error.retry_after_s)}
     return JSONResponse(dump_error(error), error.http_status, headers=(headers or {}) | retry)
 

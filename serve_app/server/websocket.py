@@ -19,15 +19,18 @@ from starlette.types import Receive, Scope
 from starlette.types import Send as ASGISend
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from serve_app.access.callers import Caller
+from serve_app.access.keys import SUBPROTOCOL, KeyRing
 from serve_app.audio.encoders import AudioEncoder, open_encoder
 from serve_app.audio.pcm import duration_s, slices
 from serve_app.config import LimitSettings
-from serve_app.errors import QueueSaturated
+from serve_app.errors import QueueSaturated, RateLimited, SpeechError, Unauthorized
 from serve_app.metrics import ACTIVE_SESSIONS, REFUSALS, SESSIONS_ENDED, Recorder
 from serve_app.protocol.framing import audio_frames
 from serve_app.protocol.messages import ErrorFrame, Words, dump_frame
 from serve_app.protocol.requests import SpeechRequest
 from serve_app.protocol.session import Abort, Action, Begin, Close, More, Send, Session, SessionLimits
+from serve_app.server.access import caller_of
 from serve_app.server.account import Account
 from serve_app.server.listener import Listener
 from serve_app.server.responses import as_speech_error, error_response
@@ -105,10 +108,13 @@ class Outbox:
 class Connection:
     """One accepted socket. `serve` returns how it ended."""
 
-    def __init__(self, socket: WebSocket, speech: Speech, limits: LimitSettings, recorder: Recorder) -> None:
+    def __init__(
+        self, socket: WebSocket, caller: Caller, speech: Speech, limits: LimitSettings, recorder: Recorder
+    ) -> None:
         self._socket, self._speech, self._limits, self._recorder = socket, speech, limits, recorder
+        self.caller = caller
         self.session_id = uuid4().hex
-        self._session = Session(self.session_id, _session_limits(limits), time.monotonic())
+        self._session = Session(self.session_id, _session_limits(limits), time.monotonic(), caller.allowance)
         self._listener = Listener(self.session_id)
         self._outbox = Outbox()
         self._sentences = Sentences(final=True)
@@ -141,6 +147,10 @@ class Connection:
     def _give_up(self) -> None:
         self._apply(self._session.give_up())
 
+    def expel(self, error: SpeechError) -> None:
+        """End the session now, with the message in hand and those that wait."""
+        self._apply(self._session.expel(error, time.monotonic()))
+
     async def _read(self) -> str:
         while True:
             try:
@@ -161,11 +171,13 @@ class Connection:
             await asyncio.sleep(0)  # a server may have a whole burst at hand: the writer and other sessions go between
 
     def _record_refusals(self, answer: list[Action]) -> None:
-        """Of messages that found the session's inbox full; what the engine refuses, it has taken in hand before."""
+        """Of messages that the inbox has no room for, or their key; what the engine refuses was in hand before."""
         for action in answer:
             match action:
                 case Send(frame=ErrorFrame(code=QueueSaturated.code)):
                     self._recorder.record(REFUSALS, reason="inbox")
+                case Send(frame=ErrorFrame(code=RateLimited.code)):
+                    self._recorder.record(REFUSALS, reason="key")
 
     def _deadline(self) -> float | None:
         idle_deadline_s = self._session.idle_deadline_s
@@ -201,7 +213,7 @@ class Connection:
                         case AudioFrame(data=data):
                             await self._socket.send_bytes(data)
                         case Close(code=code, reason=reason):
-                            await self._socket.close(code)
+                            await self._socket.close(code, reason)
                             return reason
             except TimeoutError:
                 return "stalled"
@@ -217,6 +229,7 @@ class Connection:
             route=ROUTE,
             session_id=self.session_id,
             request_id=request.request_id,
+            caller=self.caller,
         )
         self._speaking = asyncio.create_task(self._speak(request, sentences, account))
         # Not at the end of the task itself: one that is cancelled before its first step never runs at all.
@@ -289,24 +302,35 @@ class BidirectionalStream:
         self._open: set[Connection] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: ASGISend) -> None:
-        socket = WebSocket(scope, receive, send)
-        if len(self._open) >= self.limits.max_sessions:
-            await socket.send_denial_response(error_response(QueueSaturated("all sessions are taken; retry later")))
+        socket, caller = WebSocket(scope, receive, send), caller_of(scope)
+        try:
+            if len(self._open) >= self.limits.max_sessions:
+                raise QueueSaturated("all sessions are taken; retry later")
+            caller.check_sessions(sum(other.caller.name == caller.name for other in self._open))
+        except SpeechError as refused:
+            await socket.send_denial_response(error_response(refused))
             self._recorder.record(SESSIONS_ENDED, outcome="refused")
-            self._recorder.record(REFUSALS, reason="sessions")
+            self._recorder.record(REFUSALS, reason="sessions" if isinstance(refused, QueueSaturated) else "key")
             return
-        connection = Connection(socket, self._speech, self.limits, self._recorder)
+        connection = Connection(socket, caller, self._speech, self.limits, self._recorder)
         self._open.add(connection)  # before the upgrade, which may wait: a burst of them would pass the bound
         self._recorder.record(ACTIVE_SESSIONS, len(self._open))
         outcome = "disconnected"
         try:
-            await socket.accept()
+            await socket.accept(SUBPROTOCOL if SUBPROTOCOL in scope["subprotocols"] else None)
             outcome = await connection.serve()
         finally:
             self._open.discard(connection)
             self._recorder.record(ACTIVE_SESSIONS, len(self._open))
             self._recorder.record(SESSIONS_ENDED, outcome=outcome)
-            log.info("%s", json.dumps({"event": "session", "session_id": connection.session_id, "outcome": outcome}))
+            line = {"event": "session", **caller.ids, "session_id": connection.session_id, "outcome": outcome}
+            log.info("%s", json.dumps(line))
+
+    def expel_those_without(self, keys: KeyRing) -> None:
+        """Sessions that were opened with a key that is not among `keys` end at once."""
+        for connection in list(self._open):
+            if connection.caller.key is not None and connection.caller.key not in keys:
+                connection.expel(Unauthorized("the API key of this session has been taken back"))
 
     def shut_down(self, within_s: float | None = None) -> None:
         """Every session finishes the message in hand, or fails it when the time is up, and closes with 1001."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from serve_app.client.address import http_url, is_loopback, socket_url, wait_before_retry_s
+from serve_app.client.address import authorization, http_url, is_loopback, socket_url, wait_before_retry_s
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,15 @@ def test_one_address_serves_both_kinds_of_routes(server: str, http: str, socket:
 def test_what_is_no_address_is_refused(server: str) -> None:
     with pytest.raises(ValueError):
         http_url(server, "/x")
+
+
+def test_a_key_is_a_header_and_what_no_header_can_carry_is_refused_without_repeating_it() -> None:
+    assert authorization(None) == {}
+    assert authorization("kokoro_k-1") == {"Authorization": "Bearer kokoro_k-1"}
+    for key in ("", "two words", "line\n", "schlüssel"):
+        with pytest.raises(ValueError) as refused:
+            authorization(key)
+        assert not key or key not in str(refused.value)
 
 
 def test_this_machine_is_known_by_name_and_by_number() -> None:

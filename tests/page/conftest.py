@@ -6,13 +6,14 @@ import re
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 import uvicorn
 from selenium import webdriver
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from serve_app.config import LimitSettings
+from serve_app.config import AccessSettings, LimitSettings
 from serve_app.engine.fake import FakeEngine
 from serve_app.metrics import NoRecorder
 from serve_app.server.gateway import create_app
@@ -77,11 +78,14 @@ class Server(Port):
         self.use()
         super().__init__(self.app)
 
-    def use(self, *, cost_s: float = 0.03, gated: bool = False, **limits: float) -> FakeEngine:
+    def use(
+        self, *, cost_s: float = 0.03, gated: bool = False, keys_file: Path | None = None, **limits: float
+    ) -> FakeEngine:
         """From now on, answer with the real routes over a new engine that takes `cost_s` for a sentence."""
         engine = FakeEngine(cost_s=cost_s, gated=gated)
         speech = Speech(WordByWord(), engine, NoRecorder(), lookahead_segments=2)
-        self.app: ASGIApp = create_app(speech, LimitSettings.model_validate(limits), NoRecorder())
+        access = AccessSettings(keys_file=keys_file)
+        self.app: ASGIApp = create_app(speech, LimitSettings.model_validate(limits), NoRecorder(), access=access)
         return engine
 
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve_app.errors import EngineUnavailable, IdleTimeout, Internal, NothingToSpeak
+from serve_app.access.allowance import Allowance
+from serve_app.errors import EngineUnavailable, IdleTimeout, Internal, NothingToSpeak, Unauthorized
 from serve_app.protocol.messages import (
     ErrorFrame,
     Pong,
@@ -328,6 +329,67 @@ def test_shutdown_refuses_a_text_that_has_not_begun() -> None:
     actions = talk.shutdown(1.0)
     assert code_of(actions[:1]) == ("r", "engine_unavailable")
     assert actions[1:] == [Close(1001, "shutdown")]
+
+
+EXPELLED = Unauthorized("taken back")
+
+
+def test_a_client_that_is_expelled_hears_why_for_each_of_its_messages() -> None:
+    talk = session()
+    say(talk, "First.", "a")
+    say(talk, "Second.", "b")
+    stop, *refused = talk.expel(EXPELLED, 1.0)
+    assert stop == Abort()
+    assert code_of(refused) == ("b", "unauthorized")
+    ended = talk.aborted(0.5, 2.0)
+    assert code_of(ended[:1]) == ("a", "unauthorized")
+    assert ended[1:] == [Close(1008, "unauthorized")]
+    assert say(talk, "Third.", "c") == talk.expel(EXPELLED, 3.0) == []
+
+
+def test_a_client_that_is_expelled_while_it_is_silent_hears_why_too() -> None:
+    actions = session().expel(EXPELLED, 1.0)
+    assert code_of(actions[:1]) == ("unknown", "unauthorized")
+    assert actions[1:] == [Close(1008, "unauthorized")]
+
+
+@pytest.mark.parametrize("text", ["unfinished", "One is here. Two"])
+def test_a_text_that_is_being_written_when_its_client_is_expelled_ends_as_well(text: str) -> None:
+    talk = session()
+    delta(talk, text, request_id="r")
+    actions = talk.expel(EXPELLED, 1.0)
+    if actions == [Abort()]:
+        actions = talk.aborted(0.5, 2.0)
+    assert code_of(actions[:1]) == ("r", "unauthorized")
+    assert actions[1:] == [Close(1008, "unauthorized")]
+
+
+def test_a_text_is_let_in_as_long_as_anything_of_the_allowance_is_left() -> None:
+    talk = Session("s-1", LIMITS, 0.0, Allowance(60))
+    begun(say(talk, "A text that is longer than a minute's worth of characters. " * 2, "a"))
+    talk.completed(1.0, 1.0)
+    assert code_of(tell(talk, 57.9, text="Hi.", request_id="b")) == ("b", "rate_limited")
+    begun(tell(talk, 58.1, text="Hi.", request_id="b"))
+
+
+def test_a_text_that_is_being_written_spends_as_it_comes_and_is_never_broken_off() -> None:
+    allowance = Allowance(60)
+    talk, other = Session("s-1", LIMITS, 0.0, allowance), Session("s-2", LIMITS, 0.0, allowance)
+    for word in ("One is here. ", "And ", "forty ", "are ", "there. ", "All of this is more than it may have. "):
+        assert not any(isinstance(frame, ErrorFrame) for frame in frames(delta(talk, word, request_id="r")))
+    assert code_of(say(other, "Hi.", "b")) == ("b", "rate_limited")
+    assert isinstance(tell(talk, type="text_end")[0], More)
+    assert code_of(delta(talk, "Next.", request_id="c")) == ("c", "rate_limited")
+    assert delta(talk, " More.", request_id="c") == tell(talk, type="text_end") == []
+
+
+def test_a_text_that_is_refused_for_another_reason_spends_nothing() -> None:
+    allowance = Allowance(60)
+    talk = Session("s-1", LIMITS, 0.0, allowance)
+    say(talk, "x" * 201)
+    say(talk, "Old.", request_timestamp=0)
+    allowance.spend(59, 0.0)
+    allowance.check(0.0)
 
 
 def test_a_disconnect_stops_what_is_in_hand_and_forgets_the_rest() -> None:
@@ -671,7 +733,7 @@ OPS = st.sampled_from(
         *("completed", "completed", "completed", "aborted", "aborted", "failed"),
     ]
 )
-LAST = st.sampled_from(["close", "shutdown", "idle", "nothing"])
+LAST = st.sampled_from(["close", "shutdown", "expelled", "idle", "nothing"])
 
 
 @given(st.lists(OPS, max_size=40), LAST, st.data())
@@ -741,6 +803,9 @@ def test_every_message_of_every_conversation_ends_exactly_once_and_in_order(
             runner.apply(tell(talk, now_s, type="close"))
         case "shutdown":
             runner.apply(talk.shutdown(now_s))
+        case "expelled":
+            missed += [] if live() else ["unknown"]
+            runner.apply(talk.expel(Unauthorized("x"), now_s))
         case "idle" if talk.idle_deadline_s is not None:
             missed += [] if live() else ["unknown"]
             runner.apply(talk.tick(talk.idle_deadline_s))
