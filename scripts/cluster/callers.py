@@ -3,12 +3,17 @@
 import asyncio
 import itertools
 import json
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import Any, Self
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
+
+from scripts.cluster.stack import PORT
 
 SENTENCE = "This is one sentence of a session."
 PATIENCE_S = 90.0
@@ -24,24 +29,23 @@ class Answer:
     outcome: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Caller:
     """One session through the proxy of the machine at `address`; it ends when its connection does."""
 
     address: str
-    port: int
     answers: list[Answer] = field(default_factory=list)
     connected: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def talk(self, go: asyncio.Event, stop: asyncio.Event) -> None:
-        """Connect, wait for `go`, and speak until `stop` or until the connection is lost."""
-        url = f"ws://{self.address}:{self.port}/invocations-bidirectional-stream"
-        async with connect(url, compression=None, ping_interval=5.0, ping_timeout=10.0) as socket:
+        """Connect, wait for `go`, and say one sentence or more, until `stop` or until the connection is lost."""
+        url = f"ws://{self.address}:{PORT}/invocations-bidirectional-stream"
+        async with connect(url, compression=None, open_timeout=5.0, ping_interval=5.0, ping_timeout=10.0) as socket:
             self.connected.set()
             await go.wait()
-            for number in itertools.count():
-                if stop.is_set() or not await self._say(socket, f"m{number}"):
-                    return
+            numbers = itertools.count()
+            while await self._say(socket, f"m{next(numbers)}") and not stop.is_set():
+                pass
 
     async def _say(self, socket: ClientConnection, request_id: str) -> bool:
         """Whether the session goes on."""
@@ -69,18 +73,65 @@ async def _ending(socket: ClientConnection, request_id: str) -> str:
     return "closed"
 
 
-async def speaks(address: str, port: int) -> bool:
+class Crowd:
+    """Callers on a thread of their own."""
+
+    def __init__(self) -> None:
+        self.callers: list[Caller] = []
+        self._loop = asyncio.new_event_loop()
+        self._go, self._stop = asyncio.Event(), asyncio.Event()
+        self._talking: list[Future[None]] = []
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def connect(self, address: str, count: int) -> None:
+        """Let so many more come in through that machine. Raises what hinders them."""
+        callers = [Caller(address) for _ in range(count)]
+        for caller in callers:
+            talking = self._run(caller.talk(self._go, self._stop))
+            self._run(_either(caller.connected.wait(), talking)).result(PATIENCE_S)
+            self._talking.append(talking)
+        self.callers += callers
+
+    def go(self) -> None:
+        """Let all speak."""
+        self._loop.call_soon_threadsafe(self._go.set)
+
+    def end(self) -> None:
+        """Let each finish what it has asked for, and hang up."""
+        self._loop.call_soon_threadsafe(self._stop.set)
+        for talking in self._talking:
+            talking.exception(PATIENCE_S)
+
+    def _run(self, coroutine: Coroutine[Any, Any, Any]) -> "Future[Any]":
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+
+async def _either(event: Coroutine[Any, Any, Any], talking: "Future[None]") -> None:
+    ended = asyncio.wrap_future(talking)
+    await asyncio.wait([asyncio.ensure_future(event), ended], return_when=asyncio.FIRST_COMPLETED)
+    if ended.done():
+        await ended
+
+
+def speaks(address: str) -> bool:
     """Whether a new session through this machine is answered with speech."""
-    caller, go, stop = Caller(address, port), asyncio.Event(), asyncio.Event()
-    go.set()
     try:
-        async with asyncio.timeout(5.0):
-            talking = asyncio.create_task(caller.talk(go, stop))
-            stop.set()
-            await talking
-    except (TimeoutError, OSError, InvalidHandshake):
+        with Crowd() as crowd:
+            crowd.go()
+            crowd.connect(address, 1)
+    except (OSError, TimeoutError, InvalidHandshake):
         return False
-    return [answer.outcome for answer in caller.answers] == ["complete"]
+    return all(answer.outcome == "complete" for answer in crowd.callers[0].answers)
 
 
 def rate(callers: Sequence[Caller], from_s: float, to_s: float) -> float:

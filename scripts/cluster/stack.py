@@ -58,12 +58,13 @@ class Cluster:
         self._client = httpx.Client(headers={"Authorization": f"Bearer {token}"}, timeout=5.0, trust_env=False)
         self.head = self._start("--head", "--dashboard-host=0.0.0.0", f"--dashboard-port={DASHBOARD_PORT}")
         self.machines = [self.head]
+        self._cut_off: list[Machine] = []
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for machine in self.machines[::-1]:
+        for machine in (*self._cut_off, *self.machines[::-1]):
             machine.kill()
         self._client.close()
 
@@ -75,6 +76,12 @@ class Cluster:
     def kill(self, machine: Machine) -> None:
         self.machines.remove(machine)
         machine.kill()
+
+    def cut_off(self, machine: Machine) -> None:
+        """Take its network away; it is ended with the others."""
+        self.machines.remove(machine)
+        self._cut_off.append(machine)
+        machine.cut_off()
 
     def deploy(self, serve_config: Mapping[str, Any], within_s: float = 90.0) -> None:
         """What `serve deploy` does, once the dashboard answers."""
@@ -96,6 +103,10 @@ class Cluster:
                     (replica["node_ip"], name) for replica in deployment["replicas"] if replica["state"] == "RUNNING"
                 )
         return running
+
+    def replicas_at(self, address: str) -> int:
+        """How many replicas Serve takes to be running there."""
+        return sum(count for (at, _), count in self.replicas().items() if at == address)
 
     def wait_until_whole(self, within_s: float) -> None:
         """Wait until each machine has its replicas and answers /ping with 200."""

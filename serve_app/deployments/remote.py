@@ -19,7 +19,7 @@ from serve_app.errors import EngineUnavailable, QueueSaturated, SpeechError
 from serve_app.text.pieces import Piece
 from serve_app.tracing import NO_TRACER, Tracer
 
-PIECES_WITHIN_S = 30.0
+PIECES_WITHIN_S = 10.0
 """For a sentence, which takes milliseconds. A machine that loses its network does not even close its connections."""
 
 

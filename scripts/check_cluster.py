@@ -1,0 +1,191 @@
+"""Several machines: `uv run python scripts/check_cluster.py` (as root, Linux). Exits 1 when a promise is broken.
+
+It starts a real Ray cluster on machines that are namespaces of this one (scripts/cluster), deploys
+configs/cluster.yaml, adds machines, and takes one away while sessions speak. See docs/cluster.md.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from scripts.cluster.callers import Caller, Crowd, rate, speaks
+from scripts.cluster.machines import CannotIsolate, Machine, network
+from scripts.cluster.stack import CameNot, Cluster, config, until
+from serve_app.errors import EngineUnavailable
+
+TIMED, REAL = "scripts.cluster.app:build", "serve_app.app:build"
+START_WITHIN_S = 300.0
+WHOLE_WITHIN_S = 30.0
+SETTLE_S = 2.0
+UNAVAILABLE = EngineUnavailable.code
+MIN_GROWTH = 0.75
+"""Of what a machine adds: those of this check share the cores of one."""
+
+
+class Report:
+    """One line for each promise, as it is decided."""
+
+    def __init__(self) -> None:
+        self.broken = 0
+
+    def keep(self, promise: str, kept: object, seen: str) -> None:
+        self.broken += not kept
+        print(f"{'kept  ' if kept else 'BROKEN'}  {promise}: {seen}", flush=True)
+
+
+def throughput(cluster: Cluster, sessions: int, seconds: float) -> float:
+    """Sentences a second with so many sessions through each machine; prints where they were and were spoken."""
+    spoken_before = engines(cluster)
+    with Crowd() as crowd:
+        for machine in cluster.machines:
+            crowd.connect(machine.address, sessions)
+        crowd.go()
+        time.sleep(SETTLE_S)
+        from_s = time.monotonic()
+        time.sleep(seconds)
+        to_s = time.monotonic()
+        gateways = cluster.metric("kokoro_active_sessions")
+    per_s = rate(crowd.callers, from_s, to_s)
+    print(
+        f"{len(cluster.machines)} machines, {per_s:.1f} sentences/s: sessions by gateway {shares(gateways)}, "
+        f"segments by engine {shares(engines(cluster) - spoken_before)}",
+        flush=True,
+    )
+    return per_s
+
+
+def lose(cluster: Cluster, sessions: int, report: Report, *, cut_off: bool = False) -> None:
+    """Take a machine away while all speak, and start another one, as a cloud would.
+
+    Args:
+        cut_off: it loses its network, so that not even its connections end; else its processes.
+    """
+    *survivors, victim = cluster.machines
+    print(f"a machine of {len(cluster.machines)} is {'cut off' if cut_off else 'killed'}", flush=True)
+    with Crowd() as crowd:
+        for machine in survivors:
+            crowd.connect(machine.address, sessions)
+        until(
+            lambda: cluster.metric("kokoro_active_sessions").total() == len(crowd.callers),
+            30.0,
+            "sessions to be counted",
+        )
+        strays = int(cluster.metric("kokoro_active_sessions")[victim.address])  # whose gateway is there
+        crowd.connect(victim.address, sessions)
+        crowd.go()
+        time.sleep(SETTLE_S)
+        lost_s = time.monotonic()
+        if cut_off:
+            cluster.cut_off(victim)
+        else:
+            cluster.kill(victim)
+        cluster.add_machine()
+        until(lambda: all(speaks(machine.address) for machine in survivors), 60.0, "new sessions to be let in")
+        open_s = time.monotonic() - lost_s
+        until(lambda: not cluster.replicas_at(victim.address), 120.0, "the loss to be noticed")
+        noticed_s = time.monotonic() - lost_s
+        cluster.wait_until_whole(START_WITHIN_S)
+        whole_s = time.monotonic() - lost_s
+        time.sleep(SETTLE_S)
+    judge(crowd.callers, victim, strays, lost_s, report, cut_off=cut_off)
+    report.keep(
+        "new sessions are spoken to through every machine that is left", open_s < WHOLE_WITHIN_S, f"{open_s:.1f} s"
+    )
+    print(f"        Serve has noticed the loss after {noticed_s:.1f} s", flush=True)
+    report.keep("the service is whole again", whole_s < WHOLE_WITHIN_S, f"{whole_s:.1f} s, a new machine included")
+
+
+def judge(
+    callers: Sequence[Caller], victim: Machine, strays: int, lost_s: float, report: Report, *, cut_off: bool
+) -> None:
+    """What the sessions have seen of it."""
+    there = [caller for caller in callers if caller.address == victim.address]
+    others = [caller for caller in callers if caller.address != victim.address]
+    cut = [caller for caller in others if caller.answers[-1].outcome == "closed"]
+    rest = [caller for caller in others if caller not in cut]
+    report.keep(
+        "sessions through the lost machine end, and are told by that",
+        all(caller.answers[-1].outcome == "closed" for caller in there),
+        f"{len(there)} sessions, {outcomes(there)}",
+    )
+    report.keep("of the others only those end whose gateway it had", len(cut) == strays, f"{len(cut)} of {len(others)}")
+    failures = [[answer.outcome for answer in caller.answers if answer.outcome != "complete"] for caller in rest]
+    if cut_off:
+        promise, kept = "the rest get one error at most", all(told in ([], [UNAVAILABLE]) for told in failures)
+    else:
+        promise, kept = "the rest notice nothing", not any(failures)
+    report.keep(promise, kept, f"{len(rest)} sessions, {outcomes(rest)}")
+    hit = [
+        answer
+        for caller in rest
+        for answer in caller.answers
+        if answer.sent_s < lost_s + 30 and answer.ended_s > lost_s
+    ]
+    longest_s = max(answer.ended_s - answer.sent_s for answer in hit)
+    usual_s = sorted(a.ended_s - a.sent_s for c in rest for a in c.answers if a.ended_s < lost_s)
+    print(
+        f"        their longest wait for an answer after it {longest_s:.2f} s; before it, median "
+        f"{usual_s[len(usual_s) // 2]:.2f} s, longest {usual_s[-1]:.2f} s",
+        flush=True,
+    )
+
+
+def outcomes(callers: Iterable[Caller]) -> str:
+    counted = Counter(answer.outcome for caller in callers for answer in caller.answers)
+    return ", ".join(f"{number} {outcome}" for outcome, number in counted.most_common())
+
+
+def engines(cluster: Cluster) -> Counter[str]:
+    """Segments spoken so far, by machine."""
+    return cluster.metric("serve_deployment_request_counter_total", deployment="Kokoro")
+
+
+def shares(counted: Mapping[str, float]) -> str:
+    total = sum(counted.values()) or 1
+    return ", ".join(f"{number:.0f} ({number / total:.0%})" for _, number in sorted(counted.items()))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Start a cluster on this machine, load it, and take machines away.")
+    parser.add_argument("--machines", type=int, default=3)
+    parser.add_argument("--sessions", type=int, default=8, help="through each machine")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of load for each figure")
+    parser.add_argument("--real", action="store_true", help="the model, with one thread an engine; throughput only")
+    parser.add_argument("--short", action="store_true", help="no throughput: a machine is killed, and that is all")
+    options = parser.parse_args()
+    arguments: dict[str, Any] = {"engine": {"threads": 1}}
+    report = Report()
+    try:
+        with network(), tempfile.TemporaryDirectory() as logs, Cluster(Path(logs)) as cluster:
+            if options.short:
+                for _ in range(options.machines - 1):
+                    cluster.add_machine()
+            cluster.deploy(config(REAL if options.real else TIMED, options.machines, arguments), START_WITHIN_S)
+            cluster.wait_until_whole(START_WITHIN_S)
+            if not options.short:
+                measured = [throughput(cluster, options.sessions, options.seconds)]
+                while len(cluster.machines) < options.machines:
+                    cluster.add_machine()
+                    cluster.wait_until_whole(START_WITHIN_S)
+                    measured.append(throughput(cluster, options.sessions, options.seconds))
+                for number, per_s in enumerate(measured[1:], 2):
+                    ratio = per_s / measured[0]
+                    wanted = 1 + MIN_GROWTH * (number - 1)
+                    report.keep(f"{number} machines carry more", ratio >= wanted, f"{ratio:.2f} times as much as one")
+            if not options.real:
+                lose(cluster, options.sessions, report)
+            if not options.real and not options.short:
+                lose(cluster, options.sessions, report, cut_off=True)
+    except (CannotIsolate, CameNot) as exc:
+        print(exc, file=sys.stderr)
+        return 1
+    return 1 if report.broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
