@@ -225,7 +225,7 @@ def test_ray_and_serve_show_what_runs(stack):
     status = output_of("serve", "status")
     assert status.count("status: HEALTHY") == 3
     assert "status: RUNNING" in status
-    assert "1.5/" in output_of("ray", "status")  # CPUs of the three deployments
+    assert "1.0/" in output_of("ray", "status")  # CPUs of the three deployments
 
 
 def test_sessions_closed_in_the_middle_are_ended_sessions_not_failures(stack):
