@@ -8,7 +8,8 @@ from serve_app.config import DeploymentSettings, Settings, SettingsError, load_s
 from serve_app.metrics import ALL
 
 ROOT = Path(__file__).resolve().parent.parent
-CONFIGS = [path for path in sorted((ROOT / "configs").glob("*.yaml")) if path.name != "deploy.yaml"]  # of no server
+OF_NO_SERVER = ("deploy.yaml", "kuberay.yaml")
+CONFIGS = [path for path in sorted((ROOT / "configs").glob("*.yaml")) if path.name not in OF_NO_SERVER]
 
 
 def leaves(section, prefix=""):
