@@ -53,6 +53,7 @@ class Cluster:
             **os.environ,
             "PYTHONPATH": str(ROOT),
             "RAY_AUTH_TOKEN": token,
+            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1",  # else a machine is alone, on loopback (docs/security.md)
             "RAY_metrics_report_interval_ms": "500",  # of what this script reads
         }
         self._client = httpx.Client(headers={"Authorization": f"Bearer {token}"}, timeout=5.0, trust_env=False)
