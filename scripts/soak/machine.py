@@ -13,8 +13,8 @@ PARTS = ("Gateway", "Chunker", "Kokoro")
 """The deployments, by the names that Ray gives their replicas' processes."""
 
 _REPLICA = re.compile(r"ray::ServeReplica:[^:]+:(\w+?)(?:Replica)?(?:\b|$)")
-_SETTLED = 0.25
-"""The first part of a process's life does not count: libraries, codecs and arenas are still being loaded."""
+SETTLED_AFTER_S = 30.0
+"""Of a process's life: before that, libraries, codecs and the allocator's arenas are still being filled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def growth(samples: Sequence[Sample]) -> list[Growth]:
     grown = []
     for pid in dict.fromkeys(one.pid for one in samples):
         of_it = [one for one in samples if one.pid == pid]
-        settled = of_it[int(len(of_it) * _SETTLED) :]
+        settled = [one for one in of_it if one.at_s >= of_it[0].at_s + SETTLED_AFTER_S]
         if len(settled) < 6:
             continue
         third = len(settled) // 3

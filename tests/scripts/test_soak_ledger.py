@@ -101,10 +101,10 @@ def test_too_few_messages_tell_no_drift():
 
 def test_growth_leaves_out_the_first_part_of_a_life():
     def at(second):
-        return Sample("Gateway", 7, float(second), 100 + (second * 50 if second < 10 else 500), 20)
+        return Sample("Gateway", 7, float(second), 100 + 10 * min(second, 30), 20 + second // 50)
 
-    assert growth([at(second) for second in range(40)]) == [Growth("Gateway", 7, 29.0, 600, 0, 0)]
-    assert growth([at(second) for second in range(5)]) == []
+    assert growth([at(second) for second in range(60)]) == [Growth("Gateway", 7, 29.0, 400, 0, 1)]
+    assert growth([at(second) for second in range(35)]) == []
 
 
 def test_what_has_grown_too_much_or_stays_behind_is_told():
