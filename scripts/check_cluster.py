@@ -11,15 +11,15 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from scripts.cluster.callers import Caller, Crowd, rate, speaks
+from scripts.cluster.callers import CUT, GOING_AWAY, Caller, Crowd, rate, speaks
 from scripts.cluster.machines import CannotIsolate, Machine, network
 from scripts.cluster.stack import CameNot, Cluster, config, until
 from serve_app.errors import EngineUnavailable
 
 TIMED, REAL = "scripts.cluster.app:build", "serve_app.app:build"
 START_WITHIN_S = 300.0
+CANNOT_ISOLATE = 3
 WHOLE_WITHIN_S = 30.0
 SETTLE_S = 2.0
 UNAVAILABLE = EngineUnavailable.code
@@ -49,20 +49,21 @@ def throughput(cluster: Cluster, sessions: int, seconds: float) -> float:
         from_s = time.monotonic()
         time.sleep(seconds)
         to_s = time.monotonic()
-        gateways = cluster.metric("kokoro_active_sessions")
+        placed = gateways(cluster, crowd)
     per_s = rate(crowd.callers, from_s, to_s)
     print(
-        f"{len(cluster.machines)} machines, {per_s:.1f} sentences/s: sessions by gateway {shares(gateways)}, "
+        f"{len(cluster.machines)} machines, {per_s:.1f} sentences/s: sessions by gateway {shares(placed)}, "
         f"segments by engine {shares(engines(cluster) - spoken_before)}",
         flush=True,
     )
     return per_s
 
 
-def lose(cluster: Cluster, sessions: int, report: Report, *, cut_off: bool = False) -> None:
+def lose(cluster: Cluster, sessions: int, report: Report, within_s: float, *, cut_off: bool = False) -> None:
     """Take a machine away while all speak, and start another one, as a cloud would.
 
     Args:
+        within_s: for the service to be whole again.
         cut_off: it loses its network, so that not even its connections end; else its processes.
     """
     *survivors, victim = cluster.machines
@@ -70,12 +71,7 @@ def lose(cluster: Cluster, sessions: int, report: Report, *, cut_off: bool = Fal
     with Crowd() as crowd:
         for machine in survivors:
             crowd.connect(machine.address, sessions)
-        until(
-            lambda: cluster.metric("kokoro_active_sessions").total() == len(crowd.callers),
-            30.0,
-            "sessions to be counted",
-        )
-        strays = int(cluster.metric("kokoro_active_sessions")[victim.address])  # whose gateway is there
+        strays = gateways(cluster, crowd)[victim.address]  # whose gateway is there
         crowd.connect(victim.address, sessions)
         crowd.go()
         time.sleep(SETTLE_S)
@@ -93,11 +89,36 @@ def lose(cluster: Cluster, sessions: int, report: Report, *, cut_off: bool = Fal
         whole_s = time.monotonic() - lost_s
         time.sleep(SETTLE_S)
     judge(crowd.callers, victim, strays, lost_s, report, cut_off=cut_off)
-    report.keep(
-        "new sessions are spoken to through every machine that is left", open_s < WHOLE_WITHIN_S, f"{open_s:.1f} s"
-    )
+    report.keep("new sessions are spoken to through every machine that is left", open_s < within_s, f"{open_s:.1f} s")
     print(f"        Serve has noticed the loss after {noticed_s:.1f} s", flush=True)
-    report.keep("the service is whole again", whole_s < WHOLE_WITHIN_S, f"{whole_s:.1f} s, a new machine included")
+    report.keep("the service is whole again", whole_s < within_s, f"{whole_s:.1f} s, a new machine included")
+
+
+def leave(cluster: Cluster, sessions: int, report: Report) -> None:
+    """Drain a machine while all speak, with another one in its place."""
+    *_, leaving = cluster.machines
+    print(f"a machine of {len(cluster.machines)} is drained", flush=True)
+    with Crowd() as crowd:
+        for machine in cluster.machines:
+            crowd.connect(machine.address, sessions)
+        moved = gateways(cluster, crowd)[leaving.address]
+        crowd.go()
+        cluster.add_machine()
+        time.sleep(SETTLE_S)
+        began_s = time.monotonic()
+        cluster.drain(leaving, within_s=90)
+        until(lambda: not cluster.replicas_at(leaving.address), 120.0, "the machine to be empty")
+        took_s = time.monotonic() - began_s
+        time.sleep(SETTLE_S)
+    ends = Counter(answer.outcome for caller in crowd.callers for answer in caller.answers)
+    seen = f"{outcomes(crowd.callers)}; {moved} sessions had their gateway there; empty after {took_s:.1f} s"
+    report.keep(
+        "every message is spoken, and who is moved is told",
+        ends == Counter({"complete": ends["complete"], GOING_AWAY: moved}),
+        seen,
+    )
+    cluster.kill(leaving)
+    cluster.wait_until_whole(START_WITHIN_S)
 
 
 def judge(
@@ -106,11 +127,11 @@ def judge(
     """What the sessions have seen of it."""
     there = [caller for caller in callers if caller.address == victim.address]
     others = [caller for caller in callers if caller.address != victim.address]
-    cut = [caller for caller in others if caller.answers[-1].outcome == "closed"]
+    cut = [caller for caller in others if caller.answers[-1].outcome == CUT]
     rest = [caller for caller in others if caller not in cut]
     report.keep(
         "sessions through the lost machine end, and are told by that",
-        all(caller.answers[-1].outcome == "closed" for caller in there),
+        all(caller.answers[-1].outcome == CUT for caller in there),
         f"{len(there)} sessions, {outcomes(there)}",
     )
     report.keep("of the others only those end whose gateway it had", len(cut) == strays, f"{len(cut)} of {len(others)}")
@@ -140,6 +161,19 @@ def outcomes(callers: Iterable[Caller]) -> str:
     return ", ".join(f"{number} {outcome}" for outcome, number in counted.most_common())
 
 
+def gateways(cluster: Cluster, crowd: Crowd) -> Counter[str]:
+    """Where the sessions are, by machine, once all are counted."""
+    placed: Counter[str] = Counter()
+
+    def counted() -> bool:
+        placed.clear()
+        placed.update(cluster.metric("kokoro_active_sessions"))
+        return placed.total() == crowd.open
+
+    until(counted, 30.0, "sessions to be counted")
+    return placed
+
+
 def engines(cluster: Cluster) -> Counter[str]:
     """Segments spoken so far, by machine."""
     return cluster.metric("serve_deployment_request_counter_total", deployment="Kokoro")
@@ -156,35 +190,48 @@ def main() -> int:
     parser.add_argument("--sessions", type=int, default=8, help="through each machine")
     parser.add_argument("--seconds", type=float, default=10.0, help="of load for each figure")
     parser.add_argument("--real", action="store_true", help="the model, with one thread an engine; throughput only")
-    parser.add_argument("--short", action="store_true", help="no throughput: a machine is killed, and that is all")
+    parser.add_argument("--short", action="store_true", help="two machines, one of them killed, at whatever pace")
     options = parser.parse_args()
-    arguments: dict[str, Any] = {"engine": {"threads": 1}}
     report = Report()
     try:
         with network(), tempfile.TemporaryDirectory() as logs, Cluster(Path(logs)) as cluster:
             if options.short:
-                for _ in range(options.machines - 1):
-                    cluster.add_machine()
-            cluster.deploy(config(REAL if options.real else TIMED, options.machines, arguments), START_WITHIN_S)
-            cluster.wait_until_whole(START_WITHIN_S)
-            if not options.short:
-                measured = [throughput(cluster, options.sessions, options.seconds)]
-                while len(cluster.machines) < options.machines:
-                    cluster.add_machine()
-                    cluster.wait_until_whole(START_WITHIN_S)
-                    measured.append(throughput(cluster, options.sessions, options.seconds))
-                for number, per_s in enumerate(measured[1:], 2):
-                    ratio = per_s / measured[0]
-                    wanted = 1 + MIN_GROWTH * (number - 1)
-                    report.keep(f"{number} machines carry more", ratio >= wanted, f"{ratio:.2f} times as much as one")
-            if not options.real:
-                lose(cluster, options.sessions, report)
-            if not options.real and not options.short:
-                lose(cluster, options.sessions, report, cut_off=True)
-    except (CannotIsolate, CameNot) as exc:
+                short(cluster, report)
+            elif options.real:
+                grow(cluster, REAL, options, report)
+            else:
+                grow(cluster, TIMED, options, report)
+                lose(cluster, options.sessions, report, WHOLE_WITHIN_S)
+                lose(cluster, options.sessions, report, WHOLE_WITHIN_S, cut_off=True)
+                leave(cluster, options.sessions, report)
+    except CannotIsolate as exc:
         print(exc, file=sys.stderr)
+        return CANNOT_ISOLATE
+    except CameNot as exc:
+        print(f"BROKEN  {exc}")
         return 1
     return 1 if report.broken else 0
+
+
+def short(cluster: Cluster, report: Report) -> None:
+    """What the tests run: no figure of it depends on how busy the machine is."""
+    cluster.add_machine()
+    cluster.deploy(config(TIMED, 2), START_WITHIN_S)
+    cluster.wait_until_whole(START_WITHIN_S)
+    lose(cluster, 4, report, START_WITHIN_S)
+
+
+def grow(cluster: Cluster, application: str, options: argparse.Namespace, report: Report) -> None:
+    """Measure one machine, and each one more."""
+    cluster.deploy(config(application, options.machines), START_WITHIN_S)
+    cluster.wait_until_whole(START_WITHIN_S)
+    alone = throughput(cluster, options.sessions, options.seconds)
+    for number in range(2, options.machines + 1):
+        cluster.add_machine()
+        cluster.wait_until_whole(START_WITHIN_S)
+        ratio = throughput(cluster, options.sessions, options.seconds) / alone
+        least = 1 + MIN_GROWTH * (number - 1)
+        report.keep(f"{number} machines carry more than one", ratio >= least, f"{ratio:.2f} times as much")
 
 
 if __name__ == "__main__":

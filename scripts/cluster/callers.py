@@ -19,10 +19,12 @@ SENTENCE = "This is one sentence of a session."
 PATIENCE_S = 90.0
 """For one answer; past it the session counts as hung."""
 
+CUT, GOING_AWAY, HUNG = "connection lost", "closed with 1001", "hung"
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One message: when it was sent, when it ended, and how: "complete", an error's code, "closed" or "hung"."""
+    """One message: when it was sent, when it ended, and how: "complete", an error's code, CUT, GOING_AWAY or HUNG."""
 
     sent_s: float
     ended_s: float
@@ -54,23 +56,23 @@ class Caller:
             async with asyncio.timeout(PATIENCE_S):
                 await socket.send(json.dumps({"text": SENTENCE, "request_id": request_id}))
                 outcome = await _ending(socket, request_id)
-        except ConnectionClosed:
-            outcome = "closed"
+        except ConnectionClosed as exc:
+            outcome = GOING_AWAY if exc.rcvd is not None and exc.rcvd.code == 1001 else CUT
         except TimeoutError:
-            outcome = "hung"
+            outcome = HUNG
         self.answers.append(Answer(sent_s, time.monotonic(), outcome))
-        return outcome not in ("closed", "hung")
+        return outcome not in (CUT, GOING_AWAY, HUNG)
 
 
 async def _ending(socket: ClientConnection, request_id: str) -> str:
-    async for frame in socket:
+    while True:
+        frame = await socket.recv()
         if isinstance(frame, str):
             message = json.loads(frame)
             if message["type"] == "synthesis_complete":
                 return "complete" if message["request_id"] == request_id else "of another message"
             if message["type"] == "error":
                 return str(message["code"])
-    return "closed"
 
 
 class Crowd:
@@ -92,6 +94,11 @@ class Crowd:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    @property
+    def open(self) -> int:
+        """How many are connected."""
+        return sum(not talking.done() for talking in self._talking)
 
     def connect(self, address: str, count: int) -> None:
         """Let so many more come in through that machine. Raises what hinders them."""

@@ -38,16 +38,17 @@ class CannotIsolate(Exception):
 
 
 class Machine:
-    """A machine with an address in the network, which runs one command, `output` its first words."""
+    """A machine with an address in the network, which runs one command first; what commands say is in `output`."""
 
     def __init__(self, address: str, command: Sequence[str], environment: Mapping[str, str], output: Path) -> None:
         self.address, self.output = address, output
+        self._environment = dict(environment)
         self._wire = f"wire{address.rpartition('.')[2]}"
         with output.open("wb") as stderr:
             self._boot = subprocess.Popen(
                 ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
                 + ["sh", "-ec", BOOT, address, *command],
-                env=dict(environment),
+                env=self._environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
@@ -61,6 +62,14 @@ class Machine:
         _ip(f"link set {self._wire} master {BRIDGE} up")
         self._boot.stdin.write("\n")
         self._boot.stdin.flush()
+
+    def run(self, *command: str) -> None:
+        """Run a command there, and wait for its end. Raises CalledProcessError."""
+        process = self._boot.pid
+        [first] = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+        inside = ["nsenter", f"--target={first}", "--net", "--mount", "--pid", "--", *command]
+        with self.output.open("ab") as output:
+            subprocess.run(inside, env=self._environment, stdout=output, stderr=output, check=True)
 
     def kill(self) -> None:
         """End every process of it at once. What others sent to it is answered by resets until its network is gone."""

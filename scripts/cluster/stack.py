@@ -26,16 +26,16 @@ LOOK_EVERY_S = 0.25
 DEPLOYMENTS = ("Gateway", "Chunker", "Kokoro")
 
 
-def config(import_path: str, machines: int, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def config(import_path: str, machines: int) -> dict[str, Any]:
     """configs/cluster.yaml for so many machines without a GPU: one replica of each deployment on each of them."""
     loaded: dict[str, Any] = yaml.safe_load(CLUSTER_CONFIG.read_text())
     [application] = loaded["applications"]
     application["import_path"] = import_path
+    application["args"]["engine"] |= {"threads": 1, "max_batch": 1}
     for deployment in ("gateway", "chunker", "kokoro"):
         options = application["args"][deployment]
         options.pop("autoscaling", None)
         options |= {"num_replicas": machines, "max_replicas_per_node": 1, "num_cpus": 0.25, "num_gpus": 0}
-    application["args"] |= arguments
     return loaded
 
 
@@ -83,6 +83,11 @@ class Cluster:
         self.machines.remove(machine)
         self._cut_off.append(machine)
         machine.cut_off()
+
+    def drain(self, machine: Machine, within_s: int) -> None:
+        """Tell Ray that the machine is to end; what configs/kuberay.yaml does before a pod ends."""
+        why = ["--reason=DRAIN_NODE_REASON_PREEMPTION", "--reason-message=it is to end"]
+        machine.run(RAY, "drain-node", *why, f"--deadline-remaining-seconds={within_s}")
 
     def deploy(self, serve_config: Mapping[str, Any], within_s: float = 90.0) -> None:
         """What `serve deploy` does, once the dashboard answers."""
