@@ -5,7 +5,6 @@ import pytest
 import yaml
 
 from serve_app.config import DeploymentSettings, Settings, SettingsError, load_settings, with_limits
-from serve_app.metrics import ALL
 
 ROOT = Path(__file__).resolve().parent.parent
 OF_NO_SERVER = ("deploy.yaml", "kuberay.yaml")
@@ -97,8 +96,3 @@ def test_the_documented_settings_are_the_real_ones():
         if value is not None:
             assert yaml.safe_load(shown) == value, name
     assert rows == {}
-
-
-def test_the_documented_metrics_are_the_real_ones():
-    table = DOCUMENT[DOCUMENT.index("## Metrics") :]
-    assert set(re.findall(r"`(kokoro_[a-z_]+)`", table)) == {metric.name for metric in ALL}

@@ -50,3 +50,24 @@ def test_the_version_is_that_of_the_package():
     assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == VERSION
     assert THIS_INSTALLATION["version"] == VERSION
     assert INFO.bounded({"weights": "s3", "device": "cuda", **THIS_INSTALLATION})["torch"] == THIS_INSTALLATION["torch"]
+
+
+def row(metric):
+    """Its line in the document."""
+    tags = [f"{tag.name}: {_values(tag)}" for tag in metric.tags]
+    return f"| `{metric.name}` | {metric.kind} | {metric.description} | {'; '.join(tags)} |"
+
+
+def _values(tag):
+    if tag is OUTCOME:
+        return "`complete`, `cancelled`, `disconnected`, or the code of an [error](api.md#errors)"
+    if tag.name in THIS_INSTALLATION:
+        return "as installed"
+    return ", ".join(f"`{value}`" for value in tag.values)
+
+
+def test_the_documented_metrics_are_the_real_ones():
+    document = (ROOT / "docs" / "operate.md").read_text()
+    table = document[document.index("<!-- metrics") : document.index("### Prometheus")]
+    shown = [line for line in table.splitlines() if line.startswith("| `")]
+    assert shown == [row(metric) for metric in ALL]
