@@ -2,16 +2,18 @@
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, Unpack
 
 from serve_app.client.errors import BrokenAnswer
 from serve_app.client.session import Event, Session, SessionClient
 from serve_app.client.types import Options
-from serve_app.errors import IdleTimeout, SpeechError
-from serve_app.protocol.messages import ErrorFrame
+from serve_app.errors import EngineUnavailable, IdleTimeout, SpeechError
+from serve_app.protocol.messages import ErrorFrame, SynthesisCancelled, SynthesisStart
 
 MAX_AGE_S = 25 * 60.0
 """SageMaker ends a connection after 30 minutes, whatever is going on."""
@@ -22,8 +24,10 @@ class RenewingSession(AsyncIterator[Event]):
 
     A connection is opened when it is first wanted. One that has reached its age takes no more utterances: they wait
     until those before are answered, and go to a new one, in order. One that the server ended while nothing was
-    unanswered (idle time-out, rolling update) is replaced when the next text comes, without a word. One that broke with
-    something unanswered ends the iteration with BrokenAnswer; the session can be used and iterated on after that.
+    unanswered (idle time-out, rolling update) is replaced when the next text comes, without a word. What a server that
+    goes away refuses before it began with it (those behind the text in hand) is said again, once, on the next
+    connection. One that broke with something unanswered ends the iteration with BrokenAnswer; the session can be used
+    and iterated on after that.
 
     One task has to iterate while others send, or what was said is never known to be answered.
     """
@@ -43,6 +47,8 @@ class RenewingSession(AsyncIterator[Event]):
         self._changed = asyncio.Event()  # there is a link, or there will never be another one
         self._order = asyncio.Lock()  # of those who send
         self._closed = self._left = False
+        self._again: deque[_Said] = deque()  # what the server refused as it goes away
+        self._told: deque[Event] = deque()
         self._closing: set[asyncio.Task[None]] = set()
 
     async def connect(self) -> None:
@@ -73,6 +79,9 @@ class RenewingSession(AsyncIterator[Event]):
 
         A connection that has ended is the iteration's to report.
         """
+        for said in [one for one in self._again if request_id in (None, one.request_id)]:
+            self._again.remove(said)
+            self._told.append(SynthesisCancelled(said.request_id, 0.0))
         if self._link is not None and not self._link.answered.is_set():
             session = await self._link.session()
             with suppress(BrokenAnswer):
@@ -105,12 +114,21 @@ class RenewingSession(AsyncIterator[Event]):
 
     async def __anext__(self) -> Event:
         while True:
+            if self._told:
+                return self._told.popleft()
+            if self._again and self._link is None and not self._left:
+                async with self._order:
+                    if self._again:
+                        await self._ready()
             await self._changed.wait()
             if (link := self._link) is None:
                 raise StopAsyncIteration
             event = await self._next_of(link)
             if event is None or (isinstance(event, ErrorFrame) and event.code == IdleTimeout.code):
                 continue  # the frame is of the connection, not of an utterance
+            if isinstance(event, ErrorFrame) and (said := await link.refused(event)) is not None:
+                self._again.append(said)
+                continue
             return event
 
     async def _next_of(self, link: "_Link") -> Event | None:
@@ -137,20 +155,32 @@ class RenewingSession(AsyncIterator[Event]):
     async def _ready(self) -> "tuple[_Link, Session]":
         """A connection that takes another utterance. Raises SpeechError."""
         link = self._link
-        if link is not None and self._clock() - link.opened_s >= self._max_age_s:
+        if link is not None and (link.refuses or self._clock() - link.opened_s >= self._max_age_s):
             await link.answered.wait()
             self._drop(link)
-        if self._closed:
+        if self._closed and not self._again:
             raise BrokenAnswer("the session was closed")
         if self._link is None:
             self._link = _Link(self._client, self._options, self._clock())
             self._changed.set()
         link = self._link
         try:
-            return link, await link.session()
+            session = await link.session()
+            if self._again:
+                await self._say_again(link)
+            return link, session
         except SpeechError:
             self._drop(link)
+            self._again.clear()
             raise
+
+    async def _say_again(self, link: "_Link") -> None:
+        """On a new connection, before anything else. Raises BrokenAnswer."""
+        while self._again:
+            said = self._again.popleft()
+            await link.say(said.text, said.options, last=True)
+        if self._closed:
+            await (await link.session()).close()
 
     def _drop(self, link: "_Link | None") -> None:
         """Use it no longer; its connection is closed meanwhile."""
@@ -168,6 +198,15 @@ class RenewingSession(AsyncIterator[Event]):
             closing.add_done_callback(self._closing.discard)
 
 
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """A text that a server has not begun with."""
+
+    request_id: str
+    text: str
+    options: Options
+
+
 class _Link:
     """One connection, from the wish for it on."""
 
@@ -178,6 +217,9 @@ class _Link:
         """Nothing is unanswered, or nothing will be answered any more."""
         self.answered.set()
         self.dropped = False
+        self.refuses = False
+        """The server goes away: it takes no more texts, and closes when the one in hand is finished."""
+        self._waiting: dict[str, _Said] = {}  # what may be said again
         self._context = client.session(**options)
         self._opening: asyncio.Task[Session] = asyncio.create_task(_entered(self._context))
 
@@ -190,23 +232,37 @@ class _Link:
                 raise BrokenAnswer("the session was closed") from None
             raise
 
-    async def say(self, text: str, options: Options) -> str:
-        """See `Session.say`."""
+    async def say(self, text: str, options: Options, *, last: bool = False) -> str:
+        """See `Session.say`. `last`: what is refused then is not said again."""
         session = await self.session()
         async with self.sending:
             if self.dropped:
                 raise BrokenAnswer("the server ended the session")
             self.answered.clear()
             try:
-                return await session.say(text, **options)
+                request_id = await session.say(text, **options)
+                if not last:
+                    self._waiting[request_id] = _Said(request_id, text, {**options, "request_id": request_id})
+                return request_id
             finally:
                 self._count(session)
+
+    async def refused(self, error: ErrorFrame) -> _Said | None:
+        """The text of an error by which a server says, before it has begun with it, that it goes away."""
+        if error.code != EngineUnavailable.code:
+            return None
+        async with self.sending:  # the answer may be here before `say` has returned
+            said = self._waiting.pop(error.request_id, None)
+        self.refuses = self.refuses or said is not None
+        return said
 
     async def next(self) -> Event:
         """See `Session`."""
         session = await self.session()
         event = await anext(session)
         self._count(session)
+        if isinstance(event, SynthesisStart):
+            self._waiting.pop(event.request_id, None)
         return event
 
     async def close(self) -> None:

@@ -15,7 +15,7 @@ from serve_app.client.renewing import MAX_AGE_S, RenewingSession
 from serve_app.client.session import Event, Session, SessionClient
 from serve_app.client.types import Chunk, Options, Text
 from serve_app.client.websocket import WebSocketClient
-from serve_app.errors import IdleTimeout, SpeechError
+from serve_app.errors import EngineUnavailable, IdleTimeout, SpeechError
 from serve_app.protocol.messages import (
     ErrorFrame,
     ServerFrame,
@@ -320,6 +320,111 @@ def test_what_waited_for_an_old_connection_that_broke_goes_to_a_new_one() -> Non
                 await talk.listening
             assert await (await lines.opened.get()).answer() == "Two."
             await later
+
+    asyncio.run(scenario())
+
+
+LEAVING = "the server is shutting down; connect again"
+
+
+async def leave(line: Line, *, waiting: int) -> None:
+    """What a server does that goes away: texts behind the one in hand are refused, that one is finished."""
+    in_hand = (await line.sent.get())["request_id"]
+    line.give(SynthesisStart(in_hand), PCM[:4])
+    for _ in range(waiting):
+        line.give(ErrorFrame((await line.sent.get())["request_id"], LEAVING, EngineUnavailable.code))
+    await settle()
+    line.give(SynthesisComplete(in_hand, 0.1, 0.1))
+    line.end()
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_what_a_server_that_goes_away_refuses_is_said_again_in_order(finished: bool) -> None:
+    async def scenario() -> None:
+        lines = Lines()
+        async with talking(lines) as talk:
+            for text in ("One.", "Two.", "Three."):
+                await talk.speech.say(text)
+            if finished:
+                await talk.speech.close()
+            await leave(await lines.opened.get(), waiting=2)
+            second = await lines.opened.get()
+            assert [await second.answer(), await second.answer()] == ["Two.", "Three."]
+            await talk.until(SynthesisComplete, 3)
+            if finished:
+                assert (await second.sent.get())["type"] == "close"
+                second.end()
+                await talk.listening
+        assert not [event for event in talk.events if isinstance(event, ErrorFrame)]
+
+    asyncio.run(scenario())
+
+
+def test_what_is_said_while_the_server_goes_away_comes_after_what_it_refused() -> None:
+    async def scenario() -> None:
+        lines = Lines()
+        async with talking(lines) as talk:
+            await talk.speech.say("One.")
+            await talk.speech.say("Two.")
+            line = await lines.opened.get()
+            in_hand, waiting = [(await line.sent.get())["request_id"] for _ in range(2)]
+            line.give(SynthesisStart(in_hand), ErrorFrame(waiting, LEAVING, EngineUnavailable.code))
+            await settle()
+            later = asyncio.create_task(talk.speech.say("Three."))
+            await settle()
+            line.give(SynthesisComplete(in_hand, 0.1, 0.1))
+            second = await lines.opened.get()
+            assert [await second.answer(), await second.answer()] == ["Two.", "Three."]
+            await later
+            await talk.until(SynthesisComplete, 3)
+
+    asyncio.run(scenario())
+
+
+def test_what_is_refused_again_is_an_error() -> None:
+    async def scenario() -> None:
+        lines = Lines()
+        async with talking(lines) as talk:
+            await talk.speech.say("One.")
+            await talk.speech.say("Two.")
+            await leave(await lines.opened.get(), waiting=1)
+            second = await lines.opened.get()
+            second.give(ErrorFrame((await second.sent.get())["request_id"], LEAVING, EngineUnavailable.code))
+            await talk.until(ErrorFrame)
+        assert [type(event) for event in talk.events].count(SynthesisComplete) == 1
+
+    asyncio.run(scenario())
+
+
+def test_an_utterance_that_failed_after_it_began_is_not_said_again() -> None:
+    async def scenario() -> None:
+        lines = Lines()
+        async with talking(lines) as talk:
+            await talk.speech.say("One.")
+            line = await lines.opened.get()
+            begun = (await line.sent.get())["request_id"]
+            line.give(SynthesisStart(begun), ErrorFrame(begun, "a replica went away", EngineUnavailable.code))
+            await talk.until(ErrorFrame)
+
+    asyncio.run(scenario())
+
+
+def test_a_cancel_holds_for_what_waits_to_be_said_again() -> None:
+    async def scenario() -> None:
+        lines = Lines()
+        async with talking(lines) as talk:
+            await talk.speech.say("One.")
+            cancelled = await talk.speech.say("Two.")
+            line = await lines.opened.get()
+            in_hand = (await line.sent.get())["request_id"]
+            line.give(SynthesisStart(in_hand))
+            line.give(ErrorFrame((await line.sent.get())["request_id"], LEAVING, EngineUnavailable.code))
+            await settle()
+            await talk.speech.cancel(cancelled)
+            line.give(SynthesisComplete(in_hand, 0.1, 0.1))
+            line.end()
+            await talk.until(SynthesisCancelled)
+            assert (lines.asked, talk.events[-1].request_id) == (1, cancelled)
 
     asyncio.run(scenario())
 
