@@ -21,7 +21,7 @@ from scripts.corpus.options import parse_options
 from scripts.corpus.parts import committed
 from scripts.corpus.record import OutputError
 from scripts.corpus.run import output_of, synthesize
-from scripts.corpus.speaking import KokoroModel, Model, offline
+from scripts.corpus.speaking import KokoroModel, Model
 from serve_app.config import SettingsError, load_settings
 from serve_app.engine.files import WeightsError
 from serve_app.errors import SpeechError
@@ -44,7 +44,7 @@ def main(given: Sequence[str] | None = None, model: type[Model] = KokoroModel) -
     """Run as the command line says; the exit status. `model` is what speaks."""
     try:
         options = parse_options(given, __doc__ or "")
-        settings = offline(load_settings(), threads=options.threads, max_batch=options.batch)
+        settings = load_settings()
         with output_of(options):
             try:
                 with connected(os.environ.get("RAY_ADDRESS", "local")):

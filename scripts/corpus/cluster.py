@@ -142,9 +142,15 @@ def connected(address: str) -> Iterator[None]:
         ray.shutdown()
 
 
-def pool_for(*, workers: int | None, threads: int, num_gpus: float) -> Pool:
-    """So many workers as were asked for, or as the cluster has room for. Raises RunFailed where that is none."""
+def pool_for(*, workers: int | None, threads: int, num_gpus: float | None) -> Pool:
+    """So many workers as were asked for, or as the cluster has room for. Raises RunFailed where that is none.
+
+    Args:
+        num_gpus: of a worker; None: one where the cluster has any.
+    """
     there = ray.cluster_resources()
+    if num_gpus is None:
+        num_gpus = float("GPU" in there)
     room = int(there.get("CPU", 0) // threads)
     if num_gpus:
         room = min(room, int(there.get("GPU", 0) / num_gpus))

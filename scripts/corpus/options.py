@@ -18,7 +18,7 @@ PART_MINUTES = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What was asked for. `threads` and `num_gpus` are of each worker; `workers` None: as many as fit."""
+    """What was asked for. `threads` and `num_gpus` are of each worker; None: as many as fit."""
 
     input: Path
     out: Path
@@ -31,7 +31,7 @@ class Options:
     part_minutes: float
     workers: int | None
     threads: int
-    num_gpus: float
+    num_gpus: float | None
     batch: int
 
     def deciding(self, settings: Settings) -> dict[str, Any]:
@@ -76,7 +76,9 @@ def parse_options(given: Sequence[str] | None, described: str) -> Options:
     workers = parser.add_argument_group("workers")
     workers.add_argument("--workers", type=_count, metavar="N", help="(default: as many as the cluster has room for)")
     workers.add_argument("--threads", type=_count, default=THREADS, help="CPUs of a worker (default: %(default)s)")
-    workers.add_argument("--num-gpus", type=_share, default=0.0, metavar="GPUS", help="of a worker, such as 1 or 0.5")
+    workers.add_argument(
+        "--num-gpus", type=_share, metavar="GPUS", help="of a worker, such as 0.5 (default: 1 where there are any)"
+    )
     workers.add_argument("--batch", type=_count, default=1, help="segments in one pass (default: %(default)s)")
     found = parser.parse_args(given)
     validate(SpeechOptions, {"voice": found.voice, "speed": found.speed, "lang": found.lang})

@@ -13,7 +13,7 @@ from scripts.corpus.plan import Part, expected_s, plan_parts
 from scripts.corpus.progress import Amount, Progress
 from scripts.corpus.record import Record, held, read_record, write_record
 from scripts.corpus.rows import Rejected, Row, RowCheck
-from scripts.corpus.speaking import Identity, Manner, Model
+from scripts.corpus.speaking import Identity, Manner, Model, offline
 from serve_app.blends import check_voice
 from serve_app.config import Settings
 from serve_app.protocol.requests import RequestLimits
@@ -38,6 +38,7 @@ def synthesize(options: Options, settings: Settings, model: type[Model]) -> int:
     Raises InputError, OutputError, RunFailed, WeightsError, SpeechError.
     """
     pool = pool_for(workers=options.workers, threads=options.threads, num_gpus=options.num_gpus)
+    settings = offline(settings, threads=options.threads, max_batch=options.batch, on_gpu=pool.num_gpus > 0)
     files, others = find_files(options.input)
     if others:
         _tell(f"{others} files of other kinds are left aside")

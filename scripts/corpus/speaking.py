@@ -94,9 +94,15 @@ class OneThread:
         return self._front_end.languages
 
 
-def offline(settings: Settings, *, threads: int | None, max_batch: int) -> Settings:
+def offline(settings: Settings, *, threads: int, max_batch: int, on_gpu: bool) -> Settings:
     """The service's settings where nobody waits: nothing is refused, and a long pass is no wedged worker."""
-    changes = {"threads": threads, "max_batch": max_batch, "max_wait_s": math.inf, "job_overdue_s": 1800.0}
+    changes = {
+        "device": settings.engine.device if on_gpu else "cpu",
+        "threads": threads,
+        "max_batch": max_batch,
+        "max_wait_s": math.inf,
+        "job_overdue_s": 1800.0,
+    }
     return settings.model_copy(update={"engine": settings.engine.model_copy(update=changes)})
 
 

@@ -16,7 +16,7 @@ from serve_app.errors import EngineUnavailable, Internal, UnsupportedLanguage
 from serve_app.formats import FORMATS
 from tests.fakes import app_over
 
-SETTINGS = offline(load_settings({}, {}), threads=1, max_batch=4)
+SETTINGS = offline(load_settings({}, {}), threads=1, max_batch=4, on_gpu=False)
 TEXTS = ("One. Two goes on.", "A longer row. It has three sentences! [pause:0.4s] This is the last one.", "Hi.")
 
 
@@ -126,3 +126,9 @@ def test_an_engine_that_is_gone_is_no_row_s_fault():
 def test_offline_nobody_is_refused_for_having_to_wait():
     assert SETTINGS.engine.max_wait_s == math.inf
     assert (SETTINGS.engine.threads, SETTINGS.engine.max_batch) == (1, 4)
+
+
+def test_a_worker_without_a_gpu_asks_for_none():
+    settings = load_settings({}, {})
+    assert SETTINGS.engine.device == "cpu"
+    assert offline(settings, threads=1, max_batch=4, on_gpu=True).engine.device == "auto"
