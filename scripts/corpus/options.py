@@ -18,7 +18,7 @@ PART_MINUTES = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What was asked for. `threads` and `num_gpus` are of each worker; None: as many as fit."""
+    """What was asked for. `threads` and `num_gpus` are of each worker. `workers` None: as many as fit; `num_gpus` None: one if any."""
 
     input: Path
     out: Path
