@@ -21,6 +21,7 @@ import ray
 import yaml
 from ray import serve
 
+from serve_app import draining
 from serve_app.config import DeploymentSettings, Settings, SettingsError, load_settings
 from serve_app.engine.files import WeightsError
 from serve_app.engine.sources import find_folder
@@ -35,15 +36,6 @@ MODEL_FOLDER = Path("/opt/ml/model")
 
 MIN_MEMORY_BYTES = 3 << 30
 """Ray and the replicas peak at 2.9 GiB on a CPU, page cache included (docs/image.md)."""
-
-DRAIN_WITHIN_S = 20.0
-"""For the messages in hand when SIGTERM comes. SageMaker sends SIGKILL 30 s after it."""
-
-LAST_WORDS_S = 1.0
-"""Left of that when the messages still in hand are given up, to tell their clients."""
-
-LAST_BYTES_S = 0.5
-"""What the replicas have sent is on its way through the proxy, which Serve stops first and at once."""
 
 EXIT_WITHIN_S = 28.0
 """From SIGTERM to the end, whatever hangs."""
@@ -126,7 +118,7 @@ def main(arguments: Sequence[str], stack: Stack) -> int:
     signals.wait()
     log.info("stopping: what is in hand is finished")
     with ended_within(EXIT_WITHIN_S):
-        stack.drain(DRAIN_WITHIN_S)
+        stack.drain(draining.WITHIN_S)
         stack.stop()
     log.info("stopped")
     return 0
@@ -179,15 +171,11 @@ class RayServe:
             raise CannotStart(cause([*(deployment.message for deployment in deployments), str(exc)])) from exc
 
     def drain(self, within_s: float) -> None:
+        assert self._gateway is not None
         try:
-            self._loop.run(self._drain(within_s))
+            self._loop.run(draining.drain(self._gateway, within_s))
         except Exception as exc:  # a replica that is too slow, or gone: the process ends all the same
             log.warning("not all that was in hand could finish: %s %s", type(exc).__name__, exc)
-
-    async def _drain(self, within_s: float) -> None:
-        assert self._gateway is not None
-        await self._gateway.broadcast("drain", within_s - LAST_WORDS_S).results_async(timeout_s=within_s)
-        await asyncio.sleep(LAST_BYTES_S)
 
     def stop(self) -> None:
         if self._gateway is not None:

@@ -26,13 +26,18 @@ DEFAULTS = {
     # A replica that stops waits for its own requests anyhow; the extra 30 s are for load balancers outside.
     "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0",
     # A machine without a sign of life is given up after 5 s where its processes are gone, 20 s where its network is: a
-    # minute and more otherwise, in which its replicas are not replaced (docs/cluster.md). A standstill of less is borne.
+    # minute and more otherwise, in which its replicas are not replaced (docs/cluster.md). Shorter standstills are borne.
     "RAY_health_check_period_ms": "1000",
     "RAY_health_check_timeout_ms": "3000",
     "RAY_health_check_failure_threshold": "5",
     # Any engine may be the least busy one. Else those of the own availability zone are asked first, and as they never
     # refuse for load, nobody else would be.
     "RAY_SERVE_PROXY_PREFER_LOCAL_AZ_ROUTING": "0",
+    # Each change of the gateways starts another HAProxy; sessions stay with the one before, which is ended after 2
+    # minutes by default and they with it. This package's clients renew theirs after 25 minutes.
+    "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S": "3600",
+    # For Ctrl-C on `serve run`.
+    "RAY_RUNTIME_ENV_HOOK": "serve_app.draining.on_join",
     # A segment's audio is one message: 13 MB for the longest one at the slowest speed.
     "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": str(64 << 20),
     # Audio does not go through the object store; this fits beside Docker's 64 MB /dev/shm and a small machine.

@@ -105,6 +105,7 @@ LAYERS: dict[str, set[str]] = {
     },
     "serve_app/deployments/spans.py": {"opentelemetry", "serve_app.tracing", "serve_app.version"},
     "serve_app/app.py": {"ray", "serve_app"},
+    "serve_app/draining.py": {"ray"},
     "serve_app/container.py": {"ray", "yaml", "serve_app"},
     "agent": {
         "bedrock_agentcore",
