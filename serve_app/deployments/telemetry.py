@@ -1,6 +1,8 @@
 """What is seen of a Serve replica: log lines go to Serve's files, metrics to Ray's, spans to who gathers them."""
 
 import logging
+import threading
+import time
 
 from ray.util import metrics as ray_metrics
 
@@ -9,6 +11,9 @@ from serve_app.metrics import ALL, Metric
 from serve_app.tracing import NO_TRACER, Tracer
 
 PACKAGE = "serve_app"
+
+GAUGES_EVERY_S = 1.0
+"""No report of Ray's comes oftener."""
 
 
 def log_through_serve() -> None:
@@ -36,10 +41,15 @@ def open_tracer(settings: TracingSettings, service: str) -> Tracer:
 
 
 class RayRecorder:
-    """Records through Ray's metrics API: exported for Prometheus by every node, shown by the dashboard."""
+    """Records through Ray's metrics API: exported for Prometheus by every node, shown by the dashboard.
+
+    Ray forgets a gauge that is not set again (two of its report intervals, 20 s by default), so a thread does.
+    """
 
     def __init__(self) -> None:
         self._series = {metric: _series(metric) for metric in ALL}
+        self._gauges: dict[tuple[ray_metrics.Gauge, tuple[tuple[str, str], ...]], float] = {}
+        threading.Thread(target=self._set_gauges, name="gauges", daemon=True).start()
 
     def record(self, metric: Metric, value: float = 1.0, /, **tags: str) -> None:
         series, tags = self._series[metric], metric.bounded(tags)
@@ -50,7 +60,13 @@ class RayRecorder:
             case ray_metrics.Histogram():
                 series.observe(value, tags)
             case ray_metrics.Gauge():
-                series.set(value, tags)
+                self._gauges[series, tuple(tags.items())] = value
+
+    def _set_gauges(self) -> None:
+        while True:
+            for (series, tags), value in list(self._gauges.items()):
+                series.set(value, dict(tags))
+            time.sleep(GAUGES_EVERY_S)
 
 
 def _series(metric: Metric) -> ray_metrics.Metric:
