@@ -123,13 +123,15 @@ class AccessSettings(_Section):
 
 
 class AutoscalingSettings(_Section):
-    """When replicas are added and taken away; names and defaults of the delays as in Ray Serve's documentation."""
+    """When replicas are added and taken away; names and defaults of the times as in Ray Serve's documentation."""
 
     min_replicas: Annotated[int, Field(ge=0)] = 1
     max_replicas: Count = 1
     target_ongoing_requests: Annotated[float, Field(gt=0)] = 8
     upscale_delay_s: Annotated[float, Field(ge=0)] = 30.0
     downscale_delay_s: Annotated[float, Field(ge=0)] = 600.0
+    metrics_interval_s: Seconds = 10.0
+    look_back_period_s: Seconds = 30.0
 
 
 class DeploymentSettings(_Section):
