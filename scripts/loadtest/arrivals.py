@@ -1,5 +1,6 @@
 """When sessions begin, and how many answers each of them asks for. Pure: no clock, no socket."""
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +26,19 @@ def open_loop(rate_per_s: float, answers: int, seed: str) -> list[Session]:
     for _ in range(answers):
         at_s += rng.expovariate(rate_per_s)
         sessions.append(Session(at_s))
+    return sessions
+
+
+def tide(
+    low_per_s: float, high_per_s: float, period_s: float, lasts_s: float, answers: int, seed: str
+) -> list[Session]:
+    """Poisson arrivals whose rate rises from low to high and falls back, once a period."""
+    rng = random.Random(f"tide/{seed}")
+    sessions, at_s = [], 0.0
+    while (at_s := at_s + rng.expovariate(high_per_s)) < lasts_s:
+        rate_per_s = low_per_s + (high_per_s - low_per_s) * math.sin(math.pi * at_s / period_s) ** 2
+        if rng.random() * high_per_s < rate_per_s:
+            sessions.append(Session(at_s, answers))
     return sessions
 
 

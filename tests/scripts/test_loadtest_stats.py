@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from scripts.capacity.ladder import Rung, q_max
 from scripts.capacity.queue import closed_load
-from scripts.loadtest.arrivals import answers_of, closed_loop, open_loop
+from scripts.loadtest.arrivals import answers_of, closed_loop, open_loop, tide
 from scripts.loadtest.ladder import NEVER_S, climb, next_concurrency, rung_of
 from scripts.loadtest.report import failure_table, heard_table, ratio_table, tables
 from scripts.loadtest.speech import as_one_text, as_sentences, as_tokens, script, tokens
@@ -161,6 +161,15 @@ def test_open_arrivals_have_the_rate_and_the_spread_of_poissons():
     mean_s = sum(gaps_s) / len(gaps_s)
     assert mean_s == pytest.approx(0.25, rel=0.05)
     assert sum(gap_s > mean_s for gap_s in gaps_s) / len(gaps_s) == pytest.approx(math.exp(-1), abs=0.03)
+
+
+def test_a_tide_is_low_at_its_ends_and_high_in_its_middle():
+    sessions = tide(1.0, 9.0, period_s=100.0, lasts_s=10_000.0, answers=2, seed="0")
+    assert {one.answers for one in sessions} == {2}
+    assert [one.starts_s for one in sessions] == sorted(one.starts_s for one in sessions)
+    at_s = [one.starts_s % 100 for one in sessions]
+    assert sum(one_s < 10 for one_s in at_s) / 1000 == pytest.approx(1.26, abs=0.2)
+    assert sum(45 <= one_s < 55 for one_s in at_s) / 1000 == pytest.approx(8.93, abs=0.5)
 
 
 @given(st.integers(1, 40), st.integers(1, 200))

@@ -1,0 +1,12 @@
+"""What was promised and what was seen of it."""
+
+
+class Promises:
+    """One line for each promise, as it is decided."""
+
+    def __init__(self) -> None:
+        self.broken = 0
+
+    def keep(self, promise: str, kept: object, seen: str) -> None:
+        self.broken += not kept
+        print(f"{'kept  ' if kept else 'BROKEN'}  {promise}: {seen}", flush=True)

@@ -1,0 +1,84 @@
+"""The running service as its operator changes it and sees it: `serve deploy`, and the replicas by Serve's account."""
+
+import asyncio
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ray.dashboard.modules.serve.sdk import ServeSubmissionClient
+
+_DASHBOARD = "http://127.0.0.1:8265"
+_LOOK_EVERY_S = 0.5
+
+
+class CameNot(Exception):
+    """The service did not become what it was to be. The message says what was waited for."""
+
+
+class Service:
+    """An application that `serve run` has started on this machine."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        """`config` is the one that runs."""
+        self.config = deepcopy(dict(config))
+        self._client = ServeSubmissionClient(_DASHBOARD)
+
+    def deploy(self, *, args: Mapping[str, Mapping[str, Any]] | None = None, **deployments: Mapping[str, Any]) -> None:
+        """`serve deploy` of the configuration with other `args`, or other options of deployments, by name."""
+        config = deepcopy(self.config)
+        (application,) = config["applications"]
+        for section, values in (args or {}).items():
+            application["args"] = {
+                **application["args"],
+                section: {**application["args"].get(section, {}), **values},
+            }
+        application["deployments"] = [{"name": name, **options} for name, options in deployments.items()]
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            yaml.safe_dump(config, file)
+            file.flush()
+            serve = Path(sys.executable).with_name("serve")
+            done = subprocess.run([serve, "deploy", file.name], capture_output=True, text=True, timeout=120)
+        if done.returncode:
+            raise CameNot(f"serve deploy failed: {done.stderr[-2000:]}")
+        self.config = config
+
+    def replicas(self, *states: str) -> dict[str, frozenset[str]]:
+        """The ids of replicas, by deployment; of those in one of `states`, or of all."""
+        return {
+            name: frozenset(
+                replica["replica_id"] for replica in deployment["replicas"] if not states or replica["state"] in states
+            )
+            for name, deployment in self._application()["deployments"].items()
+        }
+
+    def counts(self) -> Counter[str]:
+        """How many replicas answer, by deployment."""
+        return Counter({name: len(ids) for name, ids in self.replicas("RUNNING", "UPDATING").items()})
+
+    @property
+    def status(self) -> str:
+        """Of the application: RUNNING, DEPLOYING, DEPLOY_FAILED, ..."""
+        status: str = self._application()["status"]
+        return status
+
+    def _application(self) -> dict[str, Any]:
+        applications: dict[str, Any] = self._client.get_serve_details()["applications"]
+        (application,) = applications.values()
+        return dict(application)
+
+
+async def until(condition: Callable[[], bool], within_s: float, what: str) -> float:
+    """Look again and again, in a thread; the seconds it took. Raises CameNot."""
+    began_s = time.monotonic()
+    while not await asyncio.to_thread(condition):
+        if time.monotonic() - began_s > within_s:
+            raise CameNot(f"{what} did not come within {within_s:g} s")
+        await asyncio.sleep(_LOOK_EVERY_S)
+    return time.monotonic() - began_s
