@@ -19,6 +19,7 @@ import ray
 import ray.data
 from ray.actor import ActorHandle
 from ray.data import ActorPoolStrategy, DataContext
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from scripts.corpus.parts import write_part
 from scripts.corpus.plan import Part
@@ -119,7 +120,7 @@ class PartSpeaker:
         try:
             speaking = self._speaker.speak(rows, self._job.manner, heard)
             spoken, footer = asyncio.run_coroutine_threadsafe(speaking, self._loop).result()
-        except* Exception as failures:
+        except ExceptionGroup as failures:  # of rows that met the same fate
             raise failures.exceptions[0] from None
         write_part(self._job.out, part, spoken, footer, audio_files=self._job.audio_files)
         return pa.table({"part": [part]})
@@ -173,7 +174,9 @@ def identified(model: type[Model], settings: Settings) -> Identity:
 
 
 def new_tally() -> "ActorHandle[Tally]":
-    return ray.remote(num_cpus=0)(Tally).remote()
+    """On the driver's node: it lives as long as who asks it."""
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    return ray.remote(num_cpus=0, scheduling_strategy=here)(Tally).remote()
 
 
 def speak_parts(job: Job, parts: Sequence[Part], pool: Pool, tally: "ActorHandle[Tally]") -> Iterator[int]:
@@ -230,7 +233,10 @@ def _own_errors() -> Iterator[None]:
     try:
         yield
     except ray.exceptions.RayError as exc:
-        raise _cause(exc) from exc
+        cause = _cause(exc)
+        if isinstance(cause, ray.exceptions.RayError):  # such as a worker that cannot even be built, told in its text
+            raise RunFailed(f"a worker cannot go on: {str(cause).strip().splitlines()[-1]}") from exc
+        raise cause from exc
 
 
 def _cause(exc: BaseException) -> BaseException:
