@@ -81,6 +81,8 @@ def lose(cluster: Cluster, sessions: int, report: Report, within_s: float, *, cu
         else:
             cluster.kill(victim)
         cluster.add_machine()
+        time.sleep(SETTLE_S)
+        crowd.slow_down()  # else this machine's cores, which the new one has to start on, have no time for it
         until(lambda: all(speaks(machine.address) for machine in survivors), 60.0, "new sessions to be let in")
         open_s = time.monotonic() - lost_s
         until(lambda: not cluster.replicas_at(victim.address), 120.0, "the loss to be noticed")
@@ -103,6 +105,7 @@ def leave(cluster: Cluster, sessions: int, report: Report) -> None:
             crowd.connect(machine.address, sessions)
         moved = gateways(cluster, crowd)[leaving.address]
         crowd.go()
+        crowd.slow_down()
         cluster.add_machine()
         time.sleep(SETTLE_S)
         began_s = time.monotonic()

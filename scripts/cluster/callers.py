@@ -19,6 +19,9 @@ SENTENCE = "This is one sentence of a session."
 PATIENCE_S = 90.0
 """For one answer; past it the session counts as hung."""
 
+PAUSE_S = 2.0
+"""About what a sentence lasts: who listens asks no sooner."""
+
 CUT, GOING_AWAY, HUNG = "connection lost", "closed with 1001", "hung"
 
 
@@ -39,7 +42,7 @@ class Caller:
     answers: list[Answer] = field(default_factory=list)
     connected: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def talk(self, go: asyncio.Event, stop: asyncio.Event) -> None:
+    async def talk(self, go: asyncio.Event, slow: asyncio.Event, stop: asyncio.Event) -> None:
         """Connect, wait for `go`, and say one sentence or more, until `stop` or until the connection is lost."""
         url = f"ws://{self.address}:{PORT}/invocations-bidirectional-stream"
         async with connect(url, compression=None, open_timeout=5.0, ping_interval=5.0, ping_timeout=10.0) as socket:
@@ -47,7 +50,7 @@ class Caller:
             await go.wait()
             numbers = itertools.count()
             while await self._say(socket, f"m{next(numbers)}") and not stop.is_set():
-                pass
+                await asyncio.sleep(PAUSE_S * slow.is_set())
 
     async def _say(self, socket: ClientConnection, request_id: str) -> bool:
         """Whether the session goes on."""
@@ -81,7 +84,7 @@ class Crowd:
     def __init__(self) -> None:
         self.callers: list[Caller] = []
         self._loop = asyncio.new_event_loop()
-        self._go, self._stop = asyncio.Event(), asyncio.Event()
+        self._go, self._slow, self._stop = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._talking: list[Future[None]] = []
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -104,7 +107,7 @@ class Crowd:
         """Let so many more come in through that machine. Raises what hinders them."""
         callers = [Caller(address) for _ in range(count)]
         for caller in callers:
-            talking = self._run(caller.talk(self._go, self._stop))
+            talking = self._run(caller.talk(self._go, self._slow, self._stop))
             self._run(_either(caller.connected.wait(), talking)).result(PATIENCE_S)
             self._talking.append(talking)
         self.callers += callers
@@ -112,6 +115,10 @@ class Crowd:
     def go(self) -> None:
         """Let all speak."""
         self._loop.call_soon_threadsafe(self._go.set)
+
+    def slow_down(self) -> None:
+        """Let each wait PAUSE_S after an answer."""
+        self._loop.call_soon_threadsafe(self._slow.set)
 
     def end(self) -> None:
         """Let each finish what it has asked for, and hang up."""
@@ -124,9 +131,10 @@ class Crowd:
 
 
 async def _either(event: Coroutine[Any, Any, Any], talking: "Future[None]") -> None:
-    ended = asyncio.wrap_future(talking)
-    await asyncio.wait([asyncio.ensure_future(event), ended], return_when=asyncio.FIRST_COMPLETED)
-    if ended.done():
+    happens, ended = asyncio.ensure_future(event), asyncio.wrap_future(talking)
+    await asyncio.wait([happens, ended], return_when=asyncio.FIRST_COMPLETED)
+    if not happens.done():
+        happens.cancel()
         await ended
 
 

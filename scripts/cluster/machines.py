@@ -17,18 +17,15 @@ NETWORK = "198.18.0"
 
 BRIDGE = "switch"
 
-# Process 1 of the machine: it ends, and the machine with it, when whoever reads `read` has gone.
+# Process 1 of the machine: it ends, and the machine with it, when whoever holds its input has gone.
 BOOT = f"""
 mount -t tmpfs tmpfs /tmp/ray
-echo unplugged
-read plugged
 ip link set lo up
 ip link set wire name eth0
 ip address add "$0/24" dev eth0
 ip link set eth0 up
 ip route add default via {NETWORK}.254
-"$@"
-echo on
+"$@" >&2
 read switched_off
 """
 
@@ -44,41 +41,50 @@ class Machine:
         self.address, self.output = address, output
         self._environment = dict(environment)
         self._wire = f"wire{address.rpartition('.')[2]}"
-        with output.open("wb") as stderr:
-            self._boot = subprocess.Popen(
-                ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-                + ["sh", "-ec", BOOT, address, *command],
-                env=self._environment,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                text=True,
-            )
-        assert self._boot.stdin is not None
-        assert self._boot.stdout is not None
-        if self._boot.stdout.readline() != "unplugged\n":
+        # The network is of a process of its own, so that it outlives the others as a real machine's kernel does.
+        self._network = self._popen("unshare", "--net", "sh", "-c", "echo there; read gone")
+        if _line(self._network) != "there":
             raise CannotIsolate(f"no namespaces on this machine: {output.read_text().strip()}")
-        _ip(f"link add {self._wire} type veth peer name wire netns {self._boot.pid}")
+        _ip(f"link add {self._wire} type veth peer name wire netns {self._network.pid}")
         _ip(f"link set {self._wire} master {BRIDGE} up")
-        self._boot.stdin.write("\n")
-        self._boot.stdin.flush()
+        self._boot = self._popen(
+            *("nsenter", f"--net=/proc/{self._network.pid}/ns/net", "unshare", "--mount", "--pid", "--fork"),
+            *("--kill-child", "--mount-proc", "sh", "-ec", BOOT, address, *command),
+        )
 
     def run(self, *command: str) -> None:
         """Run a command there, and wait for its end. Raises CalledProcessError."""
-        process = self._boot.pid
-        [first] = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+        boot = self._boot.pid
+        [first] = Path(f"/proc/{boot}/task/{boot}/children").read_text().split()
         inside = ["nsenter", f"--target={first}", "--net", "--mount", "--pid", "--", *command]
         with self.output.open("ab") as output:
             subprocess.run(inside, env=self._environment, stdout=output, stderr=output, check=True)
 
     def kill(self) -> None:
-        """End every process of it at once. What others sent to it is answered by resets until its network is gone."""
+        """End every process of it at once. The network tells those who were connected, and refuses who asks anew."""
         self._boot.kill()
         self._boot.wait()
 
     def cut_off(self) -> None:
         """Pull the plug of its network: it goes on, and nobody hears of it, not even that it is gone."""
         _ip(f"link set {self._wire} down")
+
+    def remove(self) -> None:
+        """End what is left of it."""
+        self.kill()
+        self._network.kill()
+        self._network.wait()
+
+    def _popen(self, *command: str) -> "subprocess.Popen[str]":
+        with self.output.open("ab") as output:
+            return subprocess.Popen(
+                command,
+                env=self._environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                text=True,
+            )
 
 
 @contextmanager
@@ -104,6 +110,11 @@ def network() -> Iterator[None]:
 def addresses() -> Iterator[str]:
     """Addresses for machines, each once: a new machine is not an old one."""
     return (f"{NETWORK}.{number}" for number in itertools.count(1))
+
+
+def _line(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
 
 
 def _ip(arguments: str) -> None:

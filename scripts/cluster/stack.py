@@ -59,14 +59,14 @@ class Cluster:
         self._client = httpx.Client(headers={"Authorization": f"Bearer {token}"}, timeout=5.0, trust_env=False)
         self.head = self._start("--head", "--dashboard-host=0.0.0.0", f"--dashboard-port={DASHBOARD_PORT}")
         self.machines = [self.head]
-        self._cut_off: list[Machine] = []
+        self._lost: list[Machine] = []
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for machine in (*self._cut_off, *self.machines[::-1]):
-            machine.kill()
+        for machine in (*self._lost, *self.machines[::-1]):
+            machine.remove()
         self._client.close()
 
     def add_machine(self) -> Machine:
@@ -75,14 +75,14 @@ class Cluster:
         return self.machines[-1]
 
     def kill(self, machine: Machine) -> None:
-        self.machines.remove(machine)
+        """End all its processes."""
         machine.kill()
+        self._lose(machine)
 
     def cut_off(self, machine: Machine) -> None:
-        """Take its network away; it is ended with the others."""
-        self.machines.remove(machine)
-        self._cut_off.append(machine)
+        """Take its network away."""
         machine.cut_off()
+        self._lose(machine)
 
     def drain(self, machine: Machine, within_s: int) -> None:
         """Tell Ray that the machine is to end; what configs/kuberay.yaml does before a pod ends."""
@@ -99,27 +99,27 @@ class Cluster:
 
         until(put, within_s, "the dashboard to take the application")
 
-    def replicas(self) -> Counter[tuple[str, str]]:
-        """How many replicas run, by address of the machine and deployment."""
-        running: Counter[tuple[str, str]] = Counter()
+    def replicas(self) -> Counter[tuple[str, str, str]]:
+        """How many replicas there are, by address of the machine, deployment and state."""
         answer = self._client.get(f"{self._dashboard}/api/serve/applications/").raise_for_status().json()
-        for application in answer["applications"].values():
-            for name, deployment in application["deployments"].items():
-                running.update(
-                    (replica["node_ip"], name) for replica in deployment["replicas"] if replica["state"] == "RUNNING"
-                )
-        return running
+        return Counter(
+            (replica["node_ip"], name, replica["state"])
+            for application in answer["applications"].values()
+            for name, deployment in application["deployments"].items()
+            for replica in deployment["replicas"]
+        )
 
     def replicas_at(self, address: str) -> int:
-        """How many replicas Serve takes to be running there."""
-        return sum(count for (at, _), count in self.replicas().items() if at == address)
+        """How many replicas Serve still has there, those that are being stopped included."""
+        return sum(count for (at, _, _), count in self.replicas().items() if at == address)
 
     def wait_until_whole(self, within_s: float) -> None:
         """Wait until each machine has its replicas and answers /ping with 200."""
 
         def whole() -> bool:
             here = {machine.address for machine in self.machines}
-            return set(self.replicas()) >= {(address, name) for address in here for name in DEPLOYMENTS} and all(
+            wanted = {(address, name, "RUNNING") for address in here for name in DEPLOYMENTS}
+            return set(self.replicas()) >= wanted and all(
                 self._client.get(f"http://{address}:{PORT}/ping").status_code == 200 for address in here
             )
 
@@ -132,8 +132,12 @@ class Cluster:
             text = self._client.get(f"http://{machine.address}:{METRICS_PORT}/metrics").text
             for tags, value in re.findall(rf"^ray_{name}{{(.*)}} (.+)$", text, re.MULTILINE):
                 if all(f'{label}="{wanted}"' in tags for label, wanted in labels.items()):
-                    sums[machine.address] += float(value)
+                    sums[machine.address] += round(float(value))
         return sums
+
+    def _lose(self, machine: Machine) -> None:
+        self.machines.remove(machine)
+        self._lost.append(machine)
 
     @property
     def _dashboard(self) -> str:
