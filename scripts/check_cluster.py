@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from scripts.cluster.callers import CUT, GOING_AWAY, Caller, Crowd, rate, speaks
+from scripts.cluster.callers import CUT, GOING_AWAY, PAUSE_S, Caller, Crowd, rate, speaks
 from scripts.cluster.machines import CannotIsolate, Machine, network
 from scripts.cluster.stack import CameNot, Cluster, config, until
 from serve_app.errors import EngineUnavailable
@@ -112,7 +112,7 @@ def leave(cluster: Cluster, sessions: int, report: Report) -> None:
         cluster.drain(leaving, within_s=90)
         until(lambda: not cluster.replicas_at(leaving.address), 120.0, "the machine to be empty")
         took_s = time.monotonic() - began_s
-        time.sleep(SETTLE_S)
+        time.sleep(2 * PAUSE_S)
     ends = Counter(answer.outcome for caller in crowd.callers for answer in caller.answers)
     seen = f"{outcomes(crowd.callers)}; {moved} sessions had their gateway there; empty after {took_s:.1f} s"
     report.keep(

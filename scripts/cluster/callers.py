@@ -48,8 +48,9 @@ class Caller:
         async with connect(url, compression=None, open_timeout=5.0, ping_interval=5.0, ping_timeout=10.0) as socket:
             self.connected.set()
             await go.wait()
-            numbers = itertools.count()
-            while await self._say(socket, f"m{next(numbers)}") and not stop.is_set():
+            for number in itertools.count():
+                if not await self._say(socket, f"m{number}") or stop.is_set():
+                    return
                 await asyncio.sleep(PAUSE_S * slow.is_set())
 
     async def _say(self, socket: ClientConnection, request_id: str) -> bool:
