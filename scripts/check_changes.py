@@ -11,7 +11,7 @@ import sys
 from scripts.changes.overload import MAX_WAIT_S, ROOM, check_overload
 from scripts.changes.promises import Promises
 from scripts.changes.tide import AUTOSCALING, check_tide
-from scripts.changes.update import check_update
+from scripts.changes.update import CHANGES, check_update
 from scripts.running import local_config, serve_running
 
 TIMED, REAL = "scripts.cluster.app:build", "serve_app.app:build"
@@ -21,7 +21,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python scripts/check_changes.py", description=__doc__.partition("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
     update = commands.add_parser("update", help="`serve deploy` of changed configurations, with sessions open")
-    update.add_argument("--timed", action="store_true", help="a timed engine in place of the model; scales it, too")
+    update.add_argument("--timed", action="store_true", help="an engine that only takes its time")
+    update.add_argument("--change", action="append", choices=CHANGES, help="may be given again (default: all)")
     update.add_argument("--talkers", type=int, default=2, help="(default: %(default)s)")
     update.add_argument("--silent", type=int, default=8, help="(default: %(default)s)")
     tide = commands.add_parser("tide", help="sessions that rise and fall, and timed engines with them")
@@ -38,10 +39,9 @@ def main() -> int:
 
 def _update(options: argparse.Namespace, promises: Promises) -> None:
     config = local_config(import_path=TIMED if options.timed else REAL)
+    changes = options.change or list(CHANGES)
     with serve_running(config) as running:
-        asyncio.run(
-            check_update(running, config, promises, talkers=options.talkers, silent=options.silent, scale=options.timed)
-        )
+        asyncio.run(check_update(running, config, promises, changes, talkers=options.talkers, silent=options.silent))
 
 
 def _tide(options: argparse.Namespace, promises: Promises) -> None:

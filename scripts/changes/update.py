@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from websockets.exceptions import InvalidStatus
@@ -26,18 +26,22 @@ ALL = frozenset({"Gateway", "Chunker", "Kokoro"})
 
 
 async def check_update(
-    running: Running, config: Mapping[str, Any], promises: Promises, *, talkers: int, silent: int, scale: bool
+    running: Running,
+    config: Mapping[str, Any],
+    promises: Promises,
+    changes: Sequence[str],
+    *,
+    talkers: int,
+    silent: int,
 ) -> None:
-    """Change the service that `running` runs from `config`. `scale`: also to two engines and back."""
+    """Make some of CHANGES, one after the other, to the service that `running` runs from `config`."""
     service = Service(config)
     async with Crowd(running, talkers=talkers, silent=silent) as crowd:
         await crowd.settled()
         crowd.turn()
-        await _change(crowd, service, promises, "limits", lambda: _other_limits(running, service), renewed=frozenset())
-        await _change(crowd, service, promises, "arguments", lambda: _other_arguments(service), renewed=ALL)
-        await _change(crowd, service, promises, "mistake", lambda: _mistake(service), renewed=frozenset())
-        if scale:
-            await _change(crowd, service, promises, "size", lambda: _other_size(service), renewed=frozenset())
+        for what in changes:
+            change, renewed = CHANGES[what]
+            await _change(crowd, service, promises, what, lambda change=change: change(running, service), renewed)
     ledger = crowd.ledger
     promises.keep("messages without an end", not ledger.lost, str(ledger.lost))
     promises.keep("messages that came twice or not whole", not ledger.short and not ledger.doubled, str(ledger.short))
@@ -50,7 +54,6 @@ async def _change(
     promises: Promises,
     what: str,
     change: Callable[[], Awaitable[str]],
-    *,
     renewed: frozenset[str],
 ) -> None:
     """Make one change and hold what the clients saw of it against what they are promised."""
@@ -110,7 +113,7 @@ def _refused(running: Running) -> bool:
     return False
 
 
-async def _other_arguments(service: Service) -> str:
+async def _other_arguments(_running: Running, service: Service) -> str:
     """Anything under `args`: Serve takes it for another application and replaces every replica."""
     before = await asyncio.to_thread(service.replicas)
     await asyncio.to_thread(service.deploy, args={"limits": {"max_text_chars": 49_999}})
@@ -123,7 +126,7 @@ async def _other_arguments(service: Service) -> str:
     return "every replica replaced"
 
 
-async def _mistake(service: Service) -> str:
+async def _mistake(_running: Running, service: Service) -> str:
     """A setting that does not exist, and the way back."""
     config = service.config
     await asyncio.to_thread(service.deploy, args={"limits": {"max_session": 1}})
@@ -134,13 +137,22 @@ async def _mistake(service: Service) -> str:
     return "refused, and taken back"
 
 
-async def _other_size(service: Service) -> str:
+async def _other_size(_running: Running, service: Service) -> str:
     """Two engines, and one again."""
     await asyncio.to_thread(service.deploy, Kokoro={"num_replicas": 2})
     await until(lambda: service.counts()["Kokoro"] == 2, WITHIN_S, "a second engine")
     await asyncio.to_thread(service.deploy)
     await until(lambda: len(service.replicas()["Kokoro"]) == 1, WITHIN_S, "one engine again")
     return "two engines, and one again"
+
+
+CHANGES: dict[str, tuple[Callable[[Running, Service], Awaitable[str]], frozenset[str]]] = {
+    "limits": (_other_limits, frozenset()),
+    "arguments": (_other_arguments, ALL),
+    "mistake": (_mistake, frozenset()),
+    "size": (_other_size, frozenset()),
+}
+"""By name: what is done, and which deployments get other replicas by it."""
 
 
 class _Fewest:
