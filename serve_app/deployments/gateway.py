@@ -11,6 +11,7 @@ from starlette.routing import Route
 from serve_app.config import Settings, SettingsError, with_limits
 from serve_app.deployments.exposition import MetricsText, node_exporter
 from serve_app.deployments.leaving import end_sessions_by
+from serve_app.deployments.listening import listen_on_node_address
 from serve_app.deployments.remote import RemoteEngine, RemotePhonemizer
 from serve_app.deployments.telemetry import RayRecorder, log_through_serve, open_tracer
 from serve_app.server.gateway import create_app
@@ -27,6 +28,7 @@ class Gateway:
 
     def __init__(self, settings: Settings, chunker: DeploymentHandle, kokoro: DeploymentHandle) -> None:
         log_through_serve()
+        listen_on_node_address()
         self._settings, self._limited = settings, False
         recorder, tracer = RayRecorder(), open_tracer(settings.tracing, "kokoro-gateway")
         self._speech = Speech(
