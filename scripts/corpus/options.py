@@ -18,7 +18,12 @@ PART_MINUTES = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What was asked for. `threads` and `num_gpus` are of each worker. `workers` None: as many as fit; `num_gpus` None: one if any."""
+    """What was asked for.
+
+    Attributes:
+        workers: None: as many as fit.
+        threads, num_gpus: of each worker; `num_gpus` None: one where there are any.
+    """
 
     input: Path
     out: Path
