@@ -103,7 +103,7 @@ class Cluster:
         """How many replicas there are, by address of the machine, deployment and state."""
         answer = self._client.get(f"{self._dashboard}/api/serve/applications/").raise_for_status().json()
         return Counter(
-            (replica["node_ip"], name, replica["state"])
+            (replica.get("node_ip", ""), name, replica["state"])  # one that starts has no place yet
             for application in answer["applications"].values()
             for name, deployment in application["deployments"].items()
             for replica in deployment["replicas"]
@@ -146,7 +146,7 @@ class Cluster:
     def _start(self, *role: str) -> Machine:
         address = next(self._addresses)
         command = [RAY, "start", *role, f"--node-ip-address={address}", f"--metrics-export-port={METRICS_PORT}"]
-        command += ["--num-cpus=2", "--disable-usage-stats"]
+        command += ["--num-cpus=2", "--disable-usage-stats", "--include-log-monitor=false"]
         return Machine(address, command, self._environment, self._logs / f"{address}.log")
 
 
