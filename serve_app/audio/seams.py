@@ -62,24 +62,36 @@ class SeamJoiner:
         """Samples of a pause that are still to come, negative if more silence has left already; None: no pause."""
         self._last = np.float32(0)
 
-    def join(self, samples: Samples, continues: bool, resumes: bool = False) -> Joined:
+    def join(
+        self,
+        samples: Samples,
+        continues: bool,
+        resumes: bool = False,
+        *,
+        begun: bool = False,
+        unfinished: bool = False,
+    ) -> Joined:
         """The next segment, float32 [n] at the model's rate, as it follows on what `join` returned before.
 
         Args:
             continues: the sentence goes on in the next segment, cut without punctuation.
             resumes: the sentence of the segment before goes on in this one, as is known only now; at most 0.24 s of
                 silence are left.
+            begun, unfinished: the segment was cut off the one before it, or the next one off it, within a silence whose
+                length is right: nothing is taken or put there.
         """
         self._bridges = self._bridges or resumes
         start, end = self._speech(samples)
-        if self._tail_samples is None:
+        if begun:
+            head, trimmed = self._follow(samples[:end]), 0
+        elif self._tail_samples is None:
             head, trimmed = samples[:end], 0
         elif start == len(samples):
             return self._hold(samples, continues)
         else:
             head, trimmed = self._head(samples, start, end)
         tail = samples[end:]
-        kept = min(len(tail), _BRIDGE_EDGE if continues else _PAUSE_TAIL)
+        kept = len(tail) if unfinished else min(len(tail), _BRIDGE_EDGE if continues else _PAUSE_TAIL)
         joined = np.concatenate((head, tail[:kept]))
         if continues:
             fade = _ramp(len(joined))
@@ -147,14 +159,17 @@ class SeamJoiner:
             missing = pause - self._tail_left_samples
             lead = min(start, missing)
             filler = missing - lead
-        speech = samples[start - lead : end].copy()
-        fade = _ramp(len(speech))
-        speech[: len(fade)] *= fade
-        head = np.concatenate((np.zeros(filler, np.float32), speech))
+        return self._follow(samples[start - lead : end], filler), start - lead - filler
+
+    def _follow(self, samples: Samples, filler: int = 0) -> Samples:
+        """`filler` samples of silence, and these faded in."""
+        head = np.concatenate((np.zeros(filler, np.float32), samples))
+        fade = _ramp(len(samples))
+        head[filler : filler + len(fade)] *= fade
         # From where the last samples stopped: the part that left could not be faded, it might have been the end.
         fade = _ramp(len(head))
         head[: len(fade)] += self._last * fade[::-1]
-        return head, start - lead - filler
+        return head
 
 
 def _ramp(available: int) -> Samples:

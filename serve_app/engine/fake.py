@@ -137,11 +137,16 @@ class FakeEngine:
 
 
 def tone(segment: Segment, inference_s: float = 0.0) -> AudioChunk:
-    """The audio of a segment: one beep a phoneme, 100 Hz + 10 Hz * id, between two silent pads."""
+    """The audio of a segment: one beep a phoneme, 100 Hz + 10 Hz * id, between two silent pads; of a part, its own."""
     frames = max(1, round(1 / segment.speed))
     beep = np.arange(frames * HOP_SAMPLES, dtype=np.float32) / SAMPLE_RATE
     pitches = 100.0 + 10.0 * np.array(segment.phoneme_ids, dtype=np.float32)
     pad = np.zeros(PAD_FRAMES * HOP_SAMPLES, dtype=np.float32)
     beeps = 0.3 * np.sin(2 * np.pi * pitches[:, None] * beep[None, :]).astype(np.float32)
     durations = np.array([PAD_FRAMES, *[frames] * len(segment.phoneme_ids), PAD_FRAMES], dtype=np.int64)
-    return AudioChunk(np.concatenate([pad, beeps.ravel(), pad]), SAMPLE_RATE, HOP_SAMPLES, durations, inference_s)
+    samples = np.concatenate([pad, beeps.ravel(), pad])
+    first, last = segment.padded_part or (0, len(durations))
+    before, after = int(durations[:first].sum()), int(durations[last:].sum())
+    durations[:first] = durations[last:] = 0
+    samples = samples[before * HOP_SAMPLES : len(samples) - after * HOP_SAMPLES]
+    return AudioChunk(samples, SAMPLE_RATE, HOP_SAMPLES, durations, inference_s)

@@ -109,7 +109,8 @@ class Synthesizer:
 
     def _item(self, segment: Segment) -> Item:
         style = self._voices.style(segment.voice, len(segment.phoneme_ids))[0]
-        return Item((0, *segment.phoneme_ids, 0), style, segment.speed, noise_seed(segment, style))
+        seed = noise_seed(segment, style)
+        return Item((0, *segment.phoneme_ids, 0), style, segment.speed, seed, segment.padded_part)
 
     def _require_audible(self, samples: Samples, duration_frames: NDArray[np.int64]) -> None:
         if samples.shape != (int(duration_frames.sum()) * self._hop_samples,):
@@ -131,6 +132,8 @@ def noise_seed(segment: Segment, style: Tensor) -> int:
         style: what the voice comes to; two spellings of one blend are one voice.
     """
     content = struct.pack(f"<{len(segment.phoneme_ids)}Hd", *segment.phoneme_ids, segment.speed)
+    if segment.part is not None:
+        content += struct.pack("<2H", *segment.part)
     digest = hashlib.blake2b(content + style.numpy().astype("<f4").tobytes(), digest_size=8)
     return int.from_bytes(digest.digest(), "little", signed=True)
 

@@ -25,6 +25,8 @@ class Segment:
         voice: a voice id of the voice store, or a blend of several; see serve_app/blends.py.
         speed: 0.25..4.0, the divisor of the predicted durations.
         index: position in the utterance.
+        part: [start, end) of `phoneme_ids`, those that are spoken; the others are the sentence around them, which gives
+            the part its durations and its intonation. None: all.
         slack_s: for how long the listener still has something to hear without it, counted from when it is sent; 0 is
             silence now. Relative, because whoever asks and the engine may have different clocks.
     """
@@ -36,6 +38,21 @@ class Segment:
     voice: str
     speed: float = 1.0
     slack_s: float = 0.0
+    part: tuple[int, int] | None = None
+
+    @property
+    def spoken_tokens(self) -> int:
+        """Phoneme tokens that will be heard."""
+        start, end = self.part or (0, len(self.phoneme_ids))
+        return end - start
+
+    @property
+    def padded_part(self) -> tuple[int, int] | None:
+        """The part as tokens with the two pads around them: a pad belongs to the part beside it."""
+        if self.part is None:
+            return None
+        start, end = self.part
+        return start + (start > 0), end + 1 + (end == len(self.phoneme_ids))
 
 
 def check_segment(segment: Segment) -> None:
@@ -43,6 +60,8 @@ def check_segment(segment: Segment) -> None:
     count = len(segment.phoneme_ids)
     if not 1 <= count <= MAX_PHONEMES:
         raise Internal(f"A segment has 1 to {MAX_PHONEMES} phonemes, this one {count}.")
+    if segment.part is not None and not 0 <= segment.part[0] < segment.part[1] <= count:
+        raise Internal(f"A part is a range of the segment's {count} phonemes, not {segment.part}.")
     if min(segment.phoneme_ids) < 1:
         raise Internal("A segment carries no pads of its own.")
     if not 0.25 <= segment.speed <= 4.0:
@@ -57,8 +76,8 @@ class AudioChunk:
 
     Attributes:
         samples: float32 [n] at the model's rate.
-        duration_frames: int64 [len(phoneme_ids) + 2], predicted frames of each token, both pads included;
-            sum * hop_samples == n.
+        duration_frames: int64 [len(phoneme_ids) + 2], predicted frames of each token, both pads included; 0
+            for what was not spoken; sum * hop_samples == n.
         inference_s: wall time of the forward pass.
         waited_s: for which the segment waited before it.
     """

@@ -188,7 +188,7 @@ class Speech:
                     yield handed_on(track.pause(pause_s))
                 spoken = track.speak(item.piece, chunk, resumes=item.resumes)
                 audio_s = duration_s(len(spoken.samples), spoken.sample_rate)
-                self._pace.record(len(item.piece.phoneme_ids), request.speed, audio_s)
+                self._pace.record(item.piece.spoken_tokens, request.speed, audio_s)
                 ahead.in_engine.popleft()
                 yield handed_on(replace(spoken, gap_s=gap_s))
                 asked_s = self._clock()
@@ -230,8 +230,8 @@ class Speech:
                         _Due(
                             piece,
                             asyncio.create_task(self._synthesize(segment)),
-                            self._pace.expected_s(len(piece.phoneme_ids), request.speed),
-                            resumes=cut_short or piece.resumes,
+                            self._pace.expected_s(piece.spoken_tokens, request.speed),
+                            resumes=cut_short,
                             pauses_s=() if index else tuple(first_pauses),
                             owed_since_s=known_s if index else begins_s,
                         )
@@ -240,9 +240,7 @@ class Speech:
             cut_short = is_cut_short(sentence)
 
     async def _synthesize(self, segment: Segment) -> AudioChunk:
-        with self.tracer.begin(
-            "segment", index=segment.index, tokens=len(segment.phoneme_ids), slack_s=segment.slack_s
-        ):
+        with self.tracer.begin("segment", index=segment.index, tokens=segment.spoken_tokens, slack_s=segment.slack_s):
             return await self._engine.synthesize(segment)
 
     def _cut_first(self, pieces: Sequence[Piece], listener: Listener) -> Sequence[Piece]:
@@ -302,7 +300,13 @@ class _Track:
 
     def speak(self, piece: Piece, chunk: AudioChunk, *, resumes: bool) -> Spoken:
         """The next segment."""
-        joined = self._joiner.join(chunk.samples, continues=piece.continues, resumes=resumes)
+        joined = self._joiner.join(
+            chunk.samples,
+            continues=piece.continues,
+            resumes=resumes,
+            begun=piece.is_begun,
+            unfinished=piece.is_unfinished,
+        )
         start_s = self._position_samples / chunk.sample_rate
         origin_s = start_s - joined.trimmed_start_samples / chunk.sample_rate
         self._position_samples += len(joined.samples)
@@ -329,6 +333,7 @@ def _segment(piece: Piece, index: int, request: SpeechRequest, session_id: str, 
         request_id=request.request_id,
         index=index,
         phoneme_ids=piece.phoneme_ids,
+        part=piece.part,
         voice=request.voice,
         speed=request.speed,
         slack_s=slack_s,

@@ -1,11 +1,13 @@
 """The first sentence of an answer, cut at clauses: its listener hears the first one while the rest is computed.
 
-A cut costs something: each part gets an intonation of its own. So a sentence is cut only if it is long, only at a mark
-at which a speaker pauses, and into parts that are long enough to sound like speech.
+Each part is spoken with the whole sentence in view, so that the intonation is the sentence's. But the sound of a part
+is made by itself, and each costs another look at the whole: a sentence is cut only if it is long, only at a mark at
+which a speaker pauses, and into parts that are long enough to sound like speech.
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 
 from serve_app.text.pieces import Piece, WordSpan
 from serve_app.text.vocab import CLAUSE_ENDS, CLOSERS, SPACE, VOCAB
@@ -19,39 +21,42 @@ one before plays, which leaves no gap up to a real-time factor of a third.
 """
 
 _MARKS = frozenset(VOCAB[symbol] for symbol in CLAUSE_ENDS | {","})
-_CLOSERS = frozenset(VOCAB[symbol] for symbol in CLOSERS)
 _SPACE = VOCAB[SPACE]
+_BETWEEN = _MARKS | {VOCAB[symbol] for symbol in CLOSERS} | {_SPACE}
 
 
 def cut_first(piece: Piece, above: int) -> list[Piece]:
-    """The piece in parts if it has more than `above` tokens and a place to cut it; nothing but blanks is left out."""
+    """The piece in parts if it has more than `above` tokens and places to cut it.
+
+    A part ends where the marks begin: at a clause's end the model draws out the last sound into silence, and the blank
+    before the next word is already that word's beginning.
+    """
     length = len(piece.phoneme_ids)
     if length <= above:
         return [piece]
-    places = [
-        at for at in _places(piece) if MIN_TOKENS < at <= length - MIN_TOKENS
-    ]  # behind a blank, which is left out
+    places = [at for at in _places(piece) if MIN_TOKENS <= at <= length - MIN_TOKENS]
     starts, at = [0], min(places, default=None)
     while at is not None:
-        room = GROWTH * (at - 1 - starts[-1])
+        room = GROWTH * (at - starts[-1])
         starts.append(at)
         if length - at <= room:
             break
-        at = max((further for further in places if MIN_TOKENS < further - at <= room), default=None)
-    ends = [*(start - 1 for start in starts[1:]), length]
-    return [_part(piece, start, end) for start, end in zip(starts, ends, strict=True)]
+        at = max((further for further in places if MIN_TOKENS <= further - at <= room), default=None)
+    if len(starts) == 1:
+        return [piece]
+    return [_part(piece, start, end) for start, end in pairwise([*starts, length])]
 
 
 def _places(piece: Piece) -> Iterator[int]:
-    """Where a part may start: behind a mark and a blank, between two words that belong to no one name or number."""
+    """Where a part may start: at the marks before a blank, between two words that belong to no one name or number."""
     ids = piece.phoneme_ids
-    for at in range(2, len(ids)):
-        if ids[at - 1] != _SPACE:
+    for after in range(2, len(ids)):
+        if ids[after - 1] != _SPACE or ids[after] in _BETWEEN:
             continue
-        mark = at - 2
-        while mark and ids[mark] in _CLOSERS:
-            mark -= 1
-        if ids[mark] in _MARKS and not _is_inside(piece.words, at):
+        at = after
+        while at and ids[at - 1] in _BETWEEN:
+            at -= 1
+        if not _MARKS.isdisjoint(ids[at:after]) and not _is_inside(piece.words, after):
             yield at
 
 
@@ -71,16 +76,10 @@ def _are_one(left: str, right: str) -> bool:
 
 
 def _part(piece: Piece, start: int, end: int) -> Piece:
-    last = end == len(piece.phoneme_ids)
     return replace(
         piece,
-        phoneme_ids=piece.phoneme_ids[start:end],
-        continues=piece.continues and last,
-        resumes=piece.resumes if start == 0 else True,
+        part=(start, end),
+        continues=piece.continues and end == len(piece.phoneme_ids),
         dropped=piece.dropped if start == 0 else 0,
-        words=tuple(
-            replace(word, start=word.start - start, end=word.end - start)
-            for word in piece.words
-            if start <= word.start < end
-        ),
+        words=tuple(word for word in piece.words if start <= word.start < end),
     )

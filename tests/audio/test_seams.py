@@ -206,6 +206,22 @@ def test_a_silent_last_segment_is_not_lost():
     np.testing.assert_array_equal(utterance, np.concatenate((segment(), silence(0.4))))
 
 
+@pytest.mark.parametrize("tail", [0.0, 0.02, 0.7])
+def test_parts_of_one_sentence_follow_each_other_as_they_were_cut(tail):
+    """Within their silence, of whatever length it is; but for the fades nothing is added nor taken."""
+    one, other = segment(0.3, tail), segment(tail, 0.7)
+    joiner = SeamJoiner()
+    first = joiner.join(one, continues=False, unfinished=True)
+    second = joiner.join(other, continues=False, begun=True)
+    assert (first.trimmed_start_samples, second.trimmed_start_samples) == (0, 0)
+    joined = np.concatenate([first.samples, second.samples, joiner.finish()])
+    expected = np.concatenate([one, other])
+    assert np.array_equal(first.samples, one)
+    assert len(joined) == len(expected)
+    changed = np.flatnonzero(joined != expected)
+    assert np.all((changed >= len(one)) & (changed < len(one) + RATE // 200))
+
+
 def test_a_seam_that_turns_out_to_be_a_cut_is_no_pause():
     joiner = SeamJoiner()
     parts = [joiner.join(segment(0.4, 0.9), continues=False).samples]

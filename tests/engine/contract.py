@@ -75,6 +75,17 @@ async def the_same_segment_sounds_the_same(engine: Engine) -> None:
     assert len(other.samples) != len(first.samples) or not np.array_equal(first.samples, other.samples)
 
 
+async def a_part_is_spoken_within_its_sentence(engine: Engine) -> None:
+    whole = await engine.synthesize(segment("a0"))
+    parts = [
+        await engine.synthesize(replace(segment("a1"), part=part)) for part in ((0, 2), (2, 5), (5, len(PHONEME_IDS)))
+    ]
+    assert sum(chunk.duration_frames for chunk in parts).tolist() == whole.duration_frames.tolist()
+    assert [np.flatnonzero(chunk.duration_frames).tolist() for chunk in parts] == [[0, 1, 2], [3, 4, 5], [6, 7]]
+    for chunk in parts:
+        assert len(chunk.samples) == chunk.duration_frames.sum() * chunk.hop_samples
+
+
 async def slower_speech_is_longer(engine: Engine) -> None:
     slow = await engine.synthesize(segment("a0", speed=0.5))
     assert len(slow.samples) > 1.3 * len((await engine.synthesize(segment("a1"))).samples)
@@ -88,6 +99,8 @@ async def what_cannot_be_spoken_is_refused_and_harms_nobody(engine: Engine) -> N
         segment("a0", speed=0.2),
         segment("a0", speed=float("nan")),
         replace(segment("a0"), slack_s=-0.1),
+        replace(segment("a0"), part=(2, 2)),
+        replace(segment("a0"), part=(0, 7)),
         replace(segment("a0"), slack_s=float("nan")),
     ):
         with pytest.raises(Internal):
@@ -158,6 +171,7 @@ async def a_waiting_segment_frees_its_place_when_its_listener_leaves(engine: Eng
 PROMISES: tuple[Promise, ...] = (
     lengths_rate_and_durations_agree,
     the_same_segment_sounds_the_same,
+    a_part_is_spoken_within_its_sentence,
     slower_speech_is_longer,
     what_cannot_be_spoken_is_refused_and_harms_nobody,
     a_blend_of_known_voices_is_a_voice,

@@ -15,7 +15,7 @@ from serve_app.engine.cpu import library, vocoder
 from serve_app.engine.cpu.build import supported_targets
 from serve_app.engine.cpu.library import load_kernels
 from serve_app.engine.cpu.vocoder import NativeVocoder, cpu_vocoder
-from serve_app.engine.network.stages import Kokoro, align
+from serve_app.engine.network.stages import Cut, Kokoro, align
 from serve_app.engine.weights import Weights, build_network, load_weights
 
 Native = tuple[NativeVocoder, bool, bool]
@@ -79,9 +79,10 @@ def inputs_of(weights: Weights, network: Kokoro, phonemes: str, voice: str, spee
     style = weights.voices.style(voice, len(ids))[0][None]
     tokens = torch.tensor([[0, *ids, 0]])
     states = network.text(tokens, torch.tensor([tokens.shape[1]]), style, torch.tensor([speed]))
-    aligned = align(states, torch.tensor([0]), int(states.frames))
-    f0, energy = network.prosody(aligned.hidden, style, states.frames)
-    return aligned.encoded, f0, energy, style, states.frames, torch.tensor([7])
+    whole = Cut(torch.tensor([0]), torch.tensor([0]), states.frames)
+    hidden, encoded = (align(x, states.durations, whole, int(states.frames)) for x in (states.hidden, states.encoded))
+    f0, energy = network.prosody(hidden, style, states.frames)
+    return encoded.transpose(1, 2).contiguous(), f0, energy, style, states.frames, torch.tensor([7])
 
 
 def test_the_audio_is_the_network_s(native: Native, spoken: dict[str, tuple[Inputs, Tensor]]) -> None:

@@ -21,6 +21,8 @@ HELLO_THERE = Segment("s", "r", 0, WARMUP_PHONEME_IDS, "af_heart")
 class Scripted:
     """Stands in for Passes: gives out what the test wants and notes what it was given."""
 
+    padding_frames = 0
+
     def __init__(self, samples: np.ndarray, durations: np.ndarray) -> None:
         self.answer = Spoken(samples, durations)
         self.asked: list[Item] = []
@@ -45,11 +47,25 @@ def test_the_pass_gets_padded_ids_and_the_style_row_of_the_phoneme_count() -> No
     assert (chunk.sample_rate, chunk.hop_samples, chunk.duration_frames.tolist()) == (24_000, 600, [1] * 5)
 
 
+@pytest.mark.parametrize(("part", "tokens"), [((0, 1), (0, 2)), ((1, 2), (2, 3)), ((1, 3), (2, 5)), ((0, 3), (0, 5))])
+def test_a_pad_belongs_to_the_part_beside_it(part: tuple[int, int], tokens: tuple[int, int]) -> None:
+    passes, synthesizer = scripted(np.ones(3000, dtype=np.float32))
+    synthesizer.synthesize([Segment("s", "r", 0, (7, 8, 9), "v", part=part)])
+    (item,) = passes.asked
+    assert (item.tokens, float(item.style[0]), item.part) == ((0, 7, 8, 9, 0), 2.0, tokens)
+
+
 def test_noise_follows_from_what_is_said_and_how_and_from_nothing_else() -> None:
     passes, synthesizer = scripted(np.ones(3000, dtype=np.float32))
     said = Segment("s", "r", 0, (7, 8, 9), "v")
     same = (said, Segment("t", "q", 5, (7, 8, 9), "v"), replace(said, voice="w(2)+v(2)"))
-    others = (replace(said, phoneme_ids=(7, 8, 10)), replace(said, phoneme_ids=(7, 8)), replace(said, speed=1.25))
+    others = (
+        replace(said, part=(0, 2)),
+        replace(said, part=(1, 3)),
+        replace(said, phoneme_ids=(7, 8, 10)),
+        replace(said, phoneme_ids=(7, 8)),
+        replace(said, speed=1.25),
+    )
     synthesizer.synthesize([*same, *others])
     seeds = [item.seed for item in passes.asked]
     assert len(set(seeds[:3])) == 1

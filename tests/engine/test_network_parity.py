@@ -1,6 +1,7 @@
 """Each item of a batch against itself alone, and alone against the official model: real weights, all items compared."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from serve_app.engine.network.noise import gaussian
 from serve_app.engine.network.passes import Item, Passes, Spoken
 from serve_app.engine.network.source import HARMONICS
 from serve_app.engine.network.spectrum import Spectrum
-from serve_app.engine.network.stages import Kokoro, align
+from serve_app.engine.network.stages import Cut, Kokoro, align
 from serve_app.engine.weights import Weights, build_network, load_weights
 from tests.engine.test_network_graphs import Recorder
 
@@ -139,6 +140,35 @@ def test_nothing_leaks_from_neighbours_and_padding(precise, short, short_alone, 
     assert passes.padding_frames == (len(batch) + rows) * (max(frames) + padding) - sum(frames)
 
 
+def test_nothing_leaks_into_items_of_which_only_a_part_is_spoken(precise, short):
+    items = [replace(short[0], part=(3, 7)), short[1], replace(short[2], part=(0, 5)), replace(short[2], part=(5, 10))]
+    alone = Passes(precise, CPU).run(items)
+    found = Passes(precise, CPU, together(7, 2), together(13, 2)).run(items)
+    assert max(leaks(found, alone)) < MAX_LEAK
+    for item, spoken in zip(items, alone, strict=True):
+        first, last = item.part or (0, len(item.tokens))
+        assert [frames > 0 for frames in spoken.durations] == [first <= at < last for at in range(len(item.tokens))]
+        assert len(spoken.samples) == 600 * sum(spoken.durations)
+
+
+def test_a_part_has_the_durations_pitch_and_energy_of_the_whole(network, longer):
+    """And nothing else of it: decode and generate see the part alone."""
+    heard = []
+
+    def vocoder(encoded, f0, energy, style, frames, seeds):
+        heard.append((encoded, f0, energy))
+        return torch.zeros(len(frames), 600 * encoded.shape[2])
+
+    whole, part = longer[1], replace(longer[1], part=(6, 15))
+    durations = [spoken.durations for spoken in Passes(network, CPU, vocoder=vocoder).run([whole, part])]
+    start, end = (int(durations[0][:token].sum()) for token in (6, 15))
+    assert durations[1].tolist() == [0] * 6 + durations[0][6:15].tolist() + [0] * (len(whole.tokens) - 15)
+    (encoded, f0, energy), found = heard
+    assert torch.equal(found[0], encoded[:, :, start:end])
+    assert torch.equal(found[1], f0[:, 2 * start : 2 * end])
+    assert torch.equal(found[2], energy[:, 2 * start : 2 * end])
+
+
 def open_gates(patch: pytest.MonkeyPatch) -> None:
     def forward(layer: PaddedLSTM, x: Tensor, span: Span) -> Tensor:
         return span.zero_rows(nn.LSTM.forward(layer, torch.cat([x, torch.zeros_like(x[..., :1])], -1))[0])
@@ -225,7 +255,9 @@ def test_in_float32_with_the_pitch_given_a_batch_is_its_items_alone(network, lon
             text = network.text(
                 torch.tensor([item.tokens]), torch.tensor([len(item.tokens)]), style, torch.tensor([item.speed])
             )
-            hidden, encoded = align(text, torch.tensor([0]), int(text.frames))
+            whole = Cut(torch.tensor([0]), torch.tensor([0]), text.frames)
+            hidden = align(text.hidden, text.durations, whole, int(text.frames))
+            encoded = align(text.encoded, text.durations, whole, int(text.frames)).transpose(1, 2).contiguous()
             f0, energy = network.prosody(hidden, style, text.frames)
             audio = network.vocode(encoded, f0, energy, style, text.frames, torch.tensor([item.seed]))
             alone.append((encoded, f0, energy, audio))
@@ -249,8 +281,8 @@ def test_passes_of_repeated_shapes_are_replayed_and_sound_the_same(network, shor
     sizes = Buckets((8, 12, 20, 32), (1, 2, 3), 60)
     passes = Passes(network, CPU, sizes, sizes, Graphs(recorder, lambda: True))
     rounds = [passes.run(short) for _ in range(3)]
-    assert recorder.recorded == [[1, 12], [2, 8], [1, 32, 640], [2, 20, 640]]
-    assert recorder.replays == 2 * 4
+    assert recorder.recorded == [[1, 12], [2, 8], [1, 32, 640], [2, 20, 640], [1, 512, 32], [2, 512, 20]]
+    assert recorder.replays == 2 * 6
     for found in rounds[1:]:
         assert leaks(found, rounds[0]) == [0.0] * len(short)
     assert max(distances_db(rounds[0], Passes(network, CPU).run(short))) < MAX_DISTANCE_DB

@@ -4,6 +4,7 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -335,3 +336,8 @@ def told_to_come_back_in_s(schedule: Schedule, now_s: float) -> float | None:
     except QueueSaturated as refusal:
         return refusal.retry_after_s
     return None
+
+
+def test_a_part_costs_what_is_spoken_of_it_and_a_fifth_of_the_rest():
+    part = replace(segment("a0", tokens=130, speed=2.0), part=(30, 60))
+    assert Pending(part, 0, 0.0, silent=True).tokens == pytest.approx((30 + 0.2 * 100) / 2)

@@ -309,7 +309,7 @@ class LongSentences(WordPhonemizer):
     async def pieces(self, sentence, lang):
         clause = (50,) * 23
         comma, blank = VOCAB[","], VOCAB[" "]
-        return [Piece((*clause, comma, blank, *clause, STOP), words=(WordSpan(sentence, 0, 23),))]
+        return [Piece((*clause, comma, blank, *clause, STOP), words=(WordSpan(sentence, 0, 23), WordSpan("b", 25, 48)))]
 
 
 def lengths(sentences, *, first_cut_above, heard_s=0.0):
@@ -326,23 +326,28 @@ def lengths(sentences, *, first_cut_above, heard_s=0.0):
         )
         spoken = speech.speak(SpeechRequest(text="x"), Sentences(sentences, final=True), listener=listener)
         async with asyncio.timeout(10):
-            samples = np.concatenate([part.samples async for part in spoken])
-        return samples, [len(segment.phoneme_ids) for segment in engine.finished]
+            parts = [part async for part in spoken]
+        words = [(word.text, round(word.start_s, 6), round(word.end_s, 6)) for part in parts for word in part.words]
+        samples = np.concatenate([part.samples for part in parts])
+        return samples, [(segment.part, len(segment.phoneme_ids)) for segment in engine.finished], words
 
     return asyncio.run(scenario())
 
 
 def test_only_a_long_sentence_that_is_waited_for_in_silence_is_cut():
-    assert lengths(["one", "two"], first_cut_above=40)[1] == [24, 24, 49]
-    assert lengths(["one", "two"], first_cut_above=49)[1] == [49, 49]
-    assert lengths(["one", "two"], first_cut_above=None)[1] == [49, 49]
-    assert lengths(["one", "two"], first_cut_above=40, heard_s=1.0)[1] == [49, 49]
+    whole = (None, 49)
+    assert lengths(["one", "two"], first_cut_above=40)[1] == [((0, 23), 49), ((23, 49), 49), whole]
+    assert lengths(["one", "two"], first_cut_above=49)[1] == [whole] * 2
+    assert lengths(["one", "two"], first_cut_above=None)[1] == [whole] * 2
+    assert lengths(["one", "two"], first_cut_above=40, heard_s=1.0)[1] == [whole] * 2
 
 
-def test_where_a_sentence_was_cut_at_a_clause_the_pause_is_short():
-    samples, _ = lengths(["one"], first_cut_above=40)
-    pauses_s = silences_s(samples)
-    assert pauses_s[1] <= 0.25
+def test_a_sentence_that_was_cut_is_as_long_and_has_its_words_where_it_would_have_them_whole():
+    cut, whole = (lengths(["one"], first_cut_above=above) for above in (40, None))
+    assert len(cut[1]) == 2
+    assert len(cut[0]) == len(whole[0])
+    assert np.flatnonzero(np.abs(cut[0] - whole[0]) > 1e-6).size <= SAMPLE_RATE / 100  # the fades at the joint
+    assert cut[2] == whole[2]
 
 
 def gaps_s(*steps):

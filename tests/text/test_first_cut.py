@@ -22,12 +22,17 @@ def _said(word: str) -> str:
 
 
 def parts(text: str, above: int = 40) -> list[str]:
-    return ["".join(SYMBOL[token] for token in part.phoneme_ids) for part in cut_first(piece(text), above)]
+    return [spoken(part) for part in cut_first(piece(text), above)]
+
+
+def spoken(part: Piece) -> str:
+    start, end = part.part or (0, len(part.phoneme_ids))
+    return "".join(SYMBOL[token] for token in part.phoneme_ids[start:end])
 
 
 @pytest.mark.parametrize("mark", [",", ";", ":", "—", " —", ",”", ",)"])
-def test_a_long_sentence_is_cut_behind_its_first_clause(mark: str) -> None:
-    assert parts(f"{CLAUSE}{mark} {CLAUSE}.") == [f"{CLAUSE}{mark}", f"{CLAUSE}."]
+def test_a_long_sentence_is_cut_where_its_first_clause_ends_and_the_mark_begins(mark: str) -> None:
+    assert parts(f"{CLAUSE}{mark} {CLAUSE}.") == [CLAUSE, f"{mark} {CLAUSE}."]
 
 
 @pytest.mark.parametrize(
@@ -70,18 +75,19 @@ def test_a_sentence_of_no_more_tokens_than_asked_for_stays_whole() -> None:
 
 def test_later_parts_are_no_longer_than_can_be_computed_while_the_one_before_plays() -> None:
     cut = parts(", ".join([CLAUSE] * 12))
-    assert [round(len(part) / 24) for part in cut] == [1, 2, 5, 4]
+    assert [round(len(part) / 24) for part in cut] == [1, 2, 6, 3]
 
 
 def test_where_no_mark_is_in_reach_the_rest_stays_whole() -> None:
     assert len(parts(f"{CLAUSE}, {CLAUSE} {CLAUSE} {CLAUSE} {CLAUSE}, {CLAUSE}")) == 2
 
 
-def test_a_part_after_a_cut_resumes_its_sentence_and_only_the_last_one_goes_on() -> None:
+def test_each_part_is_told_the_whole_sentence_and_only_the_last_one_goes_on() -> None:
     long = Piece(piece(", ".join([CLAUSE] * 12)).phoneme_ids, continues=True, dropped=2)
     first, *others = cut_first(long, 40)
-    assert (first.resumes, first.continues, first.dropped) == (False, False, 2)
-    assert [part.resumes for part in others] == [True, True, True]
+    assert all(part.phoneme_ids == long.phoneme_ids for part in (first, *others))
+    assert (first.continues, first.dropped, first.is_begun, first.is_unfinished) == (False, 2, False, True)
+    assert [(part.is_begun, part.is_unfinished) for part in others] == [(True, True), (True, True), (True, False)]
     assert [(part.continues, part.dropped) for part in others] == [(False, 0), (False, 0), (True, 0)]
 
 
@@ -93,12 +99,11 @@ def test_a_part_after_a_cut_resumes_its_sentence_and_only_the_last_one_goes_on()
 def test_nothing_is_lost_and_no_part_is_short(words: list[str]) -> None:
     [whole, *_] = split([(at, f"{_said(word)} ") for at, word in enumerate(words)], words) or [piece("a")]
     cut = cut_first(whole, 40)
-    space = VOCAB[" "]
-    joined = [token for part in cut for token in (*part.phoneme_ids, space)][:-1]
-    assert tuple(joined) == whole.phoneme_ids
+    assert "".join(map(spoken, cut)) == spoken(whole)
     assert [word.text for part in cut for word in part.words] == [word.text for word in whole.words]
     for part in cut:
         for word in part.words:
-            assert 0 <= word.start < word.end <= len(part.phoneme_ids)
-        assert len(cut) == 1 or len(part.phoneme_ids) >= MIN_TOKENS
-    assert all(len(b.phoneme_ids) <= GROWTH * len(a.phoneme_ids) for a, b in zip(cut, cut[1:-1], strict=False))
+            start, end = part.part or (0, len(part.phoneme_ids))
+            assert start <= word.start < word.end <= end
+        assert len(cut) == 1 or part.spoken_tokens >= MIN_TOKENS
+    assert all(b.spoken_tokens <= GROWTH * a.spoken_tokens for a, b in zip(cut, cut[1:-1], strict=False))

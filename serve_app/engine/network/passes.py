@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from serve_app.engine.network.graphs import CudaRecorder, Graphs, Stage, memory_for_graphs
 from serve_app.engine.network.grouping import BATCHES, FRAME_SIZES, MAX_TOKENS, TOKEN_SIZES, Buckets, Group, Grouping
 from serve_app.engine.network.grouping import alone as each_alone
-from serve_app.engine.network.stages import STYLE_SIZE, Kokoro, TextStates, Vocoder, align
+from serve_app.engine.network.stages import STYLE_SIZE, Cut, Kokoro, TextStates, Vocoder, align, cut_curve
 
 _BYTES_OF_A_FRAME = 400_000
 """Device memory that a frame takes in the last stage: about six tensors of 61 kB."""
@@ -28,16 +28,19 @@ class Item:
         tokens: phoneme ids, both pads included.
         style: float32 [256].
         seed: of its noise, see `serve_app.engine.network.noise`.
+        part: [first, last) of the tokens whose audio is wanted; None: all.
     """
 
     tokens: tuple[int, ...]
     style: Tensor
     speed: float
     seed: int
+    part: tuple[int, int] | None = None
 
 
 class Spoken(NamedTuple):
-    """Audio [n] in the network's precision, and the frames of each token, [tokens]; n is 600 times their sum."""
+    """Audio [n] in the network's precision, and the frames of each token that are in it, [tokens]; n is 600 times their
+    sum."""
 
     samples: NDArray[np.floating]
     durations: NDArray[np.int64]
@@ -46,6 +49,38 @@ class Spoken(NamedTuple):
 class _TextPass(NamedTuple):
     group: Group
     states: TextStates
+
+
+class _CurvePass(NamedTuple):
+    """Pitch and energy, [B, 2F], of the items in the order of its rows."""
+
+    order: list[int]
+    f0: Tensor
+    energy: Tensor
+
+
+class _Frames(NamedTuple):
+    """Which frames of an item: from `start` on, `size` of them."""
+
+    start: int
+    size: int
+
+
+def _heard(item: Item, durations: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Frames of each token, 0 for what is not wanted."""
+    first, last = item.part or (0, len(durations))
+    return np.concatenate([np.zeros(first, np.int64), durations[first:last], np.zeros(len(durations) - last, np.int64)])
+
+
+def _spoken_frames(item: Item, durations: NDArray[np.int64]) -> _Frames:
+    first, last = item.part or (0, len(durations))
+    return _Frames(int(durations[:first].sum()), int(durations[first:last].sum()))
+
+
+def _padded(parts: Sequence[Tensor], batch: int) -> Tensor:
+    """All in one batch, zeros in the rows that pad it."""
+    together = torch.cat(list(parts))
+    return F.pad(together, (0, 0) * (together.dim() - 1) + (0, batch - len(together)))
 
 
 class Passes:
@@ -59,7 +94,7 @@ class Passes:
         vocoder: decode and generate; None for the network's own.
 
     Attributes:
-        padding_frames: what the last run computed beside the frames of its items.
+        padding_frames: what the last run computed beside the frames that are heard.
     """
 
     def __init__(
@@ -101,19 +136,24 @@ class Passes:
             lengths = [len(item.tokens) for item in items]
             texts = [_TextPass(group, self._text(items, group)) for group in self._token_groups(lengths)]
             durations = self._durations(items, texts)
-            frames = [int(of_item.sum()) for of_item in durations]
+            whole = [_Frames(0, int(of_item.sum())) for of_item in durations]
+            curves = [
+                self._curves(items, texts, whole, group)
+                for group in self._frame_groups([frames.size for frames in whole])
+            ]
+            spoken = [_spoken_frames(item, of_item) for item, of_item in zip(items, durations, strict=True)]
             copies = []
-            groups = self._frame_groups(frames)
-            self.padding_frames = sum(group.batch * group.size for group in groups) - sum(frames)
+            groups = self._frame_groups([frames.size for frames in spoken])
+            self.padding_frames = sum(group.batch * group.size for group in groups) - sum(cut.size for cut in spoken)
             for group in groups:
-                order, audio = self._audio(items, texts, frames, group)
+                order, audio = self._audio(items, texts, curves, spoken, group)
                 copies.append((order, audio.shape[1] // group.size, _Copy(audio)))
             samples: dict[int, NDArray[np.floating]] = {}
             for order, hop, copy in copies:  # what was computed first travels while the rest is computed
                 rows = copy.result().numpy()
                 for row, item in enumerate(order):
-                    samples[item] = rows[row, : frames[item] * hop].copy()
-            return [Spoken(samples[item], durations[item]) for item in range(len(items))]
+                    samples[item] = rows[row, : spoken[item].size * hop].copy()
+            return [Spoken(samples[number], _heard(item, durations[number])) for number, item in enumerate(items)]
 
     def _text(self, items: Sequence[Item], group: Group) -> TextStates:
         # Rows that pad the batch are texts of one token.
@@ -136,31 +176,65 @@ class Passes:
                 of_item[item] = rows[row, : len(items[item].tokens)].copy()
         return [of_item[item] for item in range(len(items))]
 
-    def _audio(
-        self, items: Sequence[Item], texts: Sequence[_TextPass], frames: Sequence[int], group: Group
-    ) -> tuple[list[int], Tensor]:
-        """Items of the rows, in their order, and audio [batch, 600 * size] on the device."""
+    def _curves(
+        self, items: Sequence[Item], texts: Sequence[_TextPass], frames: Sequence[_Frames], group: Group
+    ) -> _CurvePass:
+        """Pitch and energy of whole items."""
         order: list[int] = []
         aligned = []
         for text in texts:
-            rows = [row for row, item in enumerate(text.group.items) if item in group.items]
-            if rows:
-                order += [text.group.items[row] for row in rows]
-                aligned.append(align(text.states, torch.tensor(rows, device=self._device), group.size))
-        padding = (0, 0, 0, 0, 0, group.batch - len(order))
-        hidden, encoded = (F.pad(torch.cat(parts), padding) for parts in zip(*aligned, strict=True))
-        lengths, seeds = torch.ones(group.batch, dtype=torch.int64), torch.zeros(group.batch, dtype=torch.int64)
-        for row, item in enumerate(order):
-            lengths[row], seeds[row] = frames[item], items[item].seed
-        numbers = [tensor.to(self._device) for tensor in (self._styles(items, order, group.batch), lengths, seeds)]
-        (audio,) = self._run(self._speak, [hidden, encoded, *numbers], group)
+            if cut := self._cut(text.group.items, group, frames, order):
+                aligned.append(align(text.states.hidden, text.states.durations, cut, group.size))
+        numbers = self._styles(items, order, group.batch), self._lengths(frames, order, group.batch)
+        inputs = [_padded(aligned, group.batch), *(tensor.to(self._device) for tensor in numbers)]
+        return _CurvePass(order, *self._run(self._network.prosody, inputs, group))
+
+    def _audio(
+        self,
+        items: Sequence[Item],
+        texts: Sequence[_TextPass],
+        curves: Sequence[_CurvePass],
+        frames: Sequence[_Frames],
+        group: Group,
+    ) -> tuple[list[int], Tensor]:
+        """Items of the rows, in their order, and audio [batch, 600 * size] on the device."""
+        order: list[int] = []
+        encoded = []
+        for text in texts:
+            if cut := self._cut(text.group.items, group, frames, order):
+                aligned = align(text.states.encoded, text.states.durations, cut, group.size)
+                encoded.append(aligned.transpose(1, 2).contiguous())
+        curve_order: list[int] = []
+        pitches, energies = [], []
+        for curve in curves:
+            if cut := self._cut(curve.order, group, frames, curve_order):
+                pitches.append(cut_curve(curve.f0, cut, group.size))
+                energies.append(cut_curve(curve.energy, cut, group.size))
+        places = torch.tensor([curve_order.index(item) for item in order], device=self._device)
+        f0, energy = (_padded([torch.cat(parts)[places]], group.batch) for parts in (pitches, energies))
+        seeds = torch.zeros(group.batch, dtype=torch.int64)
+        seeds[: len(order)] = torch.tensor([items[item].seed for item in order])
+        numbers = self._styles(items, order, group.batch), self._lengths(frames, order, group.batch), seeds
+        inputs = [_padded(encoded, group.batch), f0, energy, *(tensor.to(self._device) for tensor in numbers)]
+        (audio,) = self._run(self._vocode, inputs, group)
         return order, audio
 
-    def _speak(
-        self, hidden: Tensor, encoded: Tensor, style: Tensor, frames: Tensor, seeds: Tensor
-    ) -> tuple[Tensor, ...]:
-        f0, energy = self._network.prosody(hidden, style, frames)
-        return (self._vocoder(encoded, f0, energy, style, frames, seeds),)
+    def _vocode(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        return (self._vocoder(*inputs),)
+
+    def _cut(self, items: Sequence[int], group: Group, frames: Sequence[_Frames], order: list[int]) -> Cut | None:
+        """What of a pass, whose rows are these items, belongs to a group; the items are appended to `order`."""
+        rows = [row for row, item in enumerate(items) if item in group.items]
+        if not rows:
+            return None
+        order += [items[row] for row in rows]
+        own = [frames[items[row]] for row in rows]
+        numbers = rows, [cut.start for cut in own], [cut.size for cut in own]
+        return Cut(*torch.tensor(numbers, device=self._device))
+
+    def _lengths(self, frames: Sequence[_Frames], order: Sequence[int], batch: int) -> Tensor:
+        """[batch]; rows that pad the batch are of one frame."""
+        return torch.tensor([*(frames[item].size for item in order), *[1] * (batch - len(order))])
 
     def _styles(self, items: Sequence[Item], order: Sequence[int], batch: int) -> Tensor:
         styles = torch.zeros(batch, STYLE_SIZE, dtype=self._dtype)

@@ -3,10 +3,11 @@
     text      tokens [B, N], lengths [B], style [B, 256], speed [B]
               -> TextStates: hidden [B, N, 640], encoded [B, N, 512], durations [B, N], frames [B]
     (host)    reads frames, the one number of each item that sizes what follows; may regroup the items
-    align     TextStates, rows [B'], size F
-              -> Aligned: hidden [B', F, 640], encoded [B', 512, F]: each phoneme's state at each of its frames
-    prosody   Aligned.hidden, style, frames        -> f0 [B, 2F] in Hz, energy [B, 2F]
-    decode    Aligned.encoded, f0, energy, style, frames -> features [B, 512, 2F]
+    align     hidden or encoded, durations, Cut, size F
+              -> [B', F, C]: each phoneme's state at each of its frames
+    prosody   hidden, aligned, style, frames       -> f0 [B, 2F] in Hz, energy [B, 2F]
+    (host)    cuts the frames that are to be heard out of what was aligned and out of the curves
+    decode    encoded, aligned, [B, 512, F]; f0, energy, style, frames -> features [B, 512, 2F]
     generate  features, f0, style, frames, seeds   -> audio [B, 600F]
 
 B items padded to N tokens (the two pads of each included) or F frames of 25 ms. `lengths` and `frames` are int64 and 1
@@ -50,11 +51,12 @@ class TextStates(NamedTuple):
     frames: Tensor
 
 
-class Aligned(NamedTuple):
-    """States of the phonemes, drawn out over frames."""
+class Cut(NamedTuple):
+    """Frames of some items of a pass, int64 [B'] each: which items, from which frame on, how many."""
 
-    hidden: Tensor
-    encoded: Tensor
+    rows: Tensor
+    starts: Tensor
+    frames: Tensor
 
 
 class Vocoder(Protocol):
@@ -143,22 +145,25 @@ class Kokoro(nn.Module):
         return self.generate(self.decode(encoded, f0, energy, style, frames), f0, style, frames, seeds)
 
 
-def align(states: TextStates, rows: Tensor, size: int) -> Aligned:
-    """Give each frame the states of the phoneme that is spoken in it.
+def align(x: Tensor, durations: Tensor, cut: Cut, size: int) -> Tensor:
+    """Give each frame the state of the phoneme that is spoken in it.
 
     Args:
-        rows: int64 [B'], which items, in which order.
+        x, durations: of the text stage, [B, N, C] and [B, N].
         size: frames of the padded batch, at least those of each of the items.
+    Returns:
+        [B', size, C], zero beyond each item.
     """
-    ends = states.durations[rows].cumsum(1)
-    at = torch.arange(size, device=rows.device).expand(len(rows), -1).contiguous()
-    phonemes = torch.searchsorted(ends, at, right=True)
+    ends = durations[cut.rows].cumsum(1)
+    at = torch.arange(size, device=x.device) + cut.starts[:, None]
     # Past an item's end the search points behind its phonemes, at most behind the last column.
-    phonemes = phonemes.clamp_(max=ends.shape[1] - 1)
-    span = Span(ends[:, -1], size, states.hidden.dtype)
+    phonemes = torch.searchsorted(ends, at, right=True).clamp_(max=ends.shape[1] - 1)
+    drawn_out = x[cut.rows].gather(1, phonemes[:, :, None].expand(-1, -1, x.shape[2]))
+    return Span(cut.frames, size, x.dtype).zero_rows(drawn_out)
 
-    def drawn_out(x: Tensor) -> Tensor:
-        x = x[rows]
-        return span.zero_rows(x.gather(1, phonemes[:, :, None].expand(-1, -1, x.shape[2])))
 
-    return Aligned(drawn_out(states.hidden), drawn_out(states.encoded).transpose(1, 2).contiguous())
+def cut_curve(curve: Tensor, cut: Cut, size: int) -> Tensor:
+    """Pitch or energy of the cut, [B, 2F] to [B', 2 * size], zero beyond each item."""
+    at = torch.arange(2 * size, device=curve.device) + 2 * cut.starts[:, None]
+    values = curve[cut.rows].gather(1, at.clamp_(max=curve.shape[1] - 1))
+    return Span(2 * cut.frames, 2 * size, curve.dtype).zero(values[:, None])[:, 0]
