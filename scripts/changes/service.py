@@ -59,7 +59,7 @@ class Service:
         }
 
     def counts(self) -> Counter[str]:
-        """How many replicas answer, by deployment."""
+        """How many replicas answer, by deployment; empty while Serve builds the application anew."""
         return Counter({name: len(ids) for name, ids in self.replicas("RUNNING", "UPDATING").items()})
 
     @property

@@ -44,7 +44,8 @@ async def check_update(
             await _change(crowd, service, promises, what, lambda change=change: change(running, service), renewed)
     ledger = crowd.ledger
     promises.keep("messages without an end", not ledger.lost, str(ledger.lost))
-    promises.keep("messages that came twice or not whole", not ledger.short and not ledger.doubled, str(ledger.short))
+    wrong = ledger.short + ledger.doubled.total()
+    promises.keep("messages that came twice or not whole", not wrong, str(wrong))
     promises.keep("texts that sounded otherwise the second time", not ledger.altered, str(len(ledger.altered)))
 
 
@@ -165,5 +166,6 @@ class _Fewest:
     async def watch(self) -> None:
         while True:
             counts = await asyncio.to_thread(self._service.counts)
-            self.running = Counter({name: min(self.running[name], counts[name]) for name in ALL})
+            if counts:
+                self.running = Counter({name: min(self.running[name], counts[name]) for name in ALL})
             await asyncio.sleep(0.5)

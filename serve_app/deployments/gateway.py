@@ -10,7 +10,7 @@ from starlette.routing import Route
 
 from serve_app.config import Settings, SettingsError, with_limits
 from serve_app.deployments.exposition import MetricsText, node_exporter
-from serve_app.deployments.leaving import end_sessions_by
+from serve_app.deployments.leaving import UNROUTED_AFTER_S, leave_when_stopped
 from serve_app.deployments.listening import listen_on_node_address
 from serve_app.deployments.remote import RemoteEngine, RemotePhonemizer
 from serve_app.deployments.telemetry import RayRecorder, log_through_serve, open_tracer
@@ -46,8 +46,8 @@ class Gateway:
             [Route("/metrics", MetricsText(node_exporter), methods=["GET"])],
             settings.access,
         )
-        within_s = settings.gateway.graceful_shutdown_timeout_s - LAST_WORDS_S
-        end_sessions_by(lambda: self._app.leave_soon(max(0.0, within_s)))
+        within_s = settings.gateway.graceful_shutdown_timeout_s - UNROUTED_AFTER_S - LAST_WORDS_S
+        leave_when_stopped(lambda: self._app.leave_soon(max(0.0, within_s)))
 
     def reconfigure(self, limits: Mapping[str, Any]) -> None:
         """Take other limits, with sessions open. Serve calls it with the deployment's `user_config`.

@@ -1,26 +1,31 @@
-"""How the server of a gateway replica ends its WebSockets when Serve stops the replica: as the application wants.
+"""How a gateway replica that Serve stops ends its sessions: they finish the message in hand, as its requests do.
 
-With HAProxy in front, Ray Serve 2.60 tells the replica's own server (uvicorn) to exit before the application hears of
-anything. The server then closes its listener, so that HAProxy takes new connections elsewhere, and lets requests
-finish; but open WebSockets it ends there and then, with 1012. Here they are the application's to end, within the
-deployment's graceful_shutdown_timeout_s, for which Serve waits.
+Ray Serve 2.60 tells an application nothing when it stops a replica. It waits for what is open, which a session may be
+for hours, and then ends the process; behind HAProxy it has the replica's own server (uvicorn) exit first, which ends
+every WebSocket there and then, with 1012. It has no setting for either, so two methods are replaced in the replica's
+process. tests/running/test_changes.py looks at what really happens.
 """
 
+import asyncio
 from collections.abc import Callable
 
 import uvicorn.config
+from ray.serve._private import replica
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-_end_sessions: Callable[[], None] | None = None
+UNROUTED_AFTER_S = 1.0
+"""From the order to stop until nothing new comes: the server has closed its listener, proxies have other replicas."""
 
 
-def end_sessions_by(end: Callable[[], None]) -> None:
-    """Have servers that this process starts from now on call `end` instead of cutting their WebSockets.
+def leave_when_stopped(leave: Callable[[], None]) -> None:
+    """Have `leave` called soon after Serve has told this replica to stop. Call it while the replica is constructed."""
+    stop = replica.Replica.perform_graceful_shutdown
 
-    It is called once for each of them, on the server's thread.
-    """
-    global _end_sessions
-    _end_sessions = end
+    async def stop_and_leave(self: replica.Replica) -> None:
+        asyncio.get_running_loop().call_later(UNROUTED_AFTER_S, leave)
+        await stop(self)
+
+    replica.Replica.perform_graceful_shutdown = stop_and_leave
     uvicorn.config.WS_PROTOCOLS["auto"] = f"{__name__}:LeavingWebSocket"
 
 
@@ -29,7 +34,5 @@ class LeavingWebSocket(WebSocketsSansIOProtocol):
 
     def shutdown(self) -> None:
         """The server exits. It waits for this connection, as it does for one with a request in hand."""
-        if self.close_sent or _end_sessions is None:
+        if self.close_sent:
             super().shutdown()
-        else:
-            _end_sessions()

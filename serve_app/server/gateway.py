@@ -73,15 +73,15 @@ class Application(Starlette):
         )
         self._stream, self._answers, self._recorder = stream, answers, recorder
         self._in_hand = 0
-        self._leaving = False
+        self._refused: frozenset[str] = frozenset()  # kinds of connection
         self._idle = asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await super().__call__(scope, receive, send)
-        elif self._leaving:
+        elif scope["type"] in self._refused:
             self._recorder.record(REFUSALS, reason="draining")
-            stopping = EngineUnavailable("this server is stopping; another one answers a retry")
+            stopping = EngineUnavailable("this server is stopping; another one answers a retry", retry_after_s=1)
             await _refuse(stopping, scope, receive, send)
         else:
             self._in_hand += 1
@@ -97,20 +97,24 @@ class Application(Starlette):
         self._stream.limits = self._answers.limits = limits
 
     def leave_soon(self, within_s: float) -> None:
-        """`leave`, from any thread, once the application has started."""
-        assert self._loop is not None
-        self._loop.call_soon_threadsafe(self.leave, within_s)
+        """`leave`, from any thread."""
+        if self._loop is not None:  # else it has not started, and there is nothing to leave
+            self._loop.call_soon_threadsafe(self.leave, within_s)
 
     def leave(self, within_s: float) -> None:
-        """Refuse what comes from now on; sessions finish the message in hand, or fail it when the time is up."""
-        if not self._leaving:
-            self._leaving = True
+        """Refuse sessions from now on; those there are finish the message in hand, or fail it when the time is up.
+
+        Requests are answered as long as the server that runs this takes any.
+        """
+        if not self._refused:
+            self._refused = frozenset({"websocket"})
             log.info("leaving: %d requests and sessions are in hand", self._in_hand)
             self._stream.shut_down(within_s)
 
     async def drain(self, within_s: float) -> None:
-        """`leave`, and wait for all that is in hand."""
+        """`leave`, refuse requests too, and wait for all that is in hand."""
         self.leave(within_s)
+        self._refused = frozenset({"websocket", "http"})
         while self._in_hand:
             self._idle.clear()
             await self._idle.wait()

@@ -19,10 +19,24 @@ HANG_S = 10.0
 """Bounds a hang."""
 
 
+class Replica:
+    """What is replaced of Ray's."""
+
+    def __init__(self):
+        self.told_to_stop = asyncio.Event()
+
+    async def perform_graceful_shutdown(self):
+        self.told_to_stop.set()
+
+
 @pytest.fixture(autouse=True)
-def as_before(monkeypatch):
-    monkeypatch.setattr(leaving, "_end_sessions", None)
+def replica(monkeypatch):
+    """A stopped replica in place of Ray's; what is changed is put back."""
+    assert callable(leaving.replica.Replica.perform_graceful_shutdown)
+    monkeypatch.setattr(leaving.replica, "Replica", type("Replica", (Replica,), {}))
+    monkeypatch.setattr(leaving, "UNROUTED_AFTER_S", 0.0)
     monkeypatch.setitem(uvicorn.config.WS_PROTOCOLS, "auto", uvicorn.config.WS_PROTOCOLS["auto"])
+    return leaving.replica.Replica
 
 
 def test_uvicorn_speaks_by_the_protocol_that_is_changed_here():
@@ -32,11 +46,11 @@ def test_uvicorn_speaks_by_the_protocol_that_is_changed_here():
     assert config.ws_protocol_class is WebSocketsSansIOProtocol
 
 
-def test_its_sessions_finish_the_message_in_hand_and_idle_ones_close_at_once():
+def test_its_sessions_finish_the_message_in_hand_and_idle_ones_close_at_once(replica):
     async def scenario():
         engine = FakeEngine(gated=True)
         app = app_over(engine)
-        leaving.end_sessions_by(lambda: app.leave_soon(HANG_S))
+        leaving.leave_when_stopped(lambda: app.leave_soon(HANG_S))
         server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
         serving = asyncio.create_task(server.serve())
         await turns_until(lambda: server.started)
@@ -44,10 +58,14 @@ def test_its_sessions_finish_the_message_in_hand_and_idle_ones_close_at_once():
         async with connect(url) as speaking, connect(url) as idle:
             await speaking.send(json.dumps({"text": "One is here.", "request_id": "in hand"}))
             assert json.loads(await speaking.recv())["type"] == "synthesis_start"
+            stopped = replica()
+            await stopped.perform_graceful_shutdown()
+            assert stopped.told_to_stop.is_set()
             server.should_exit = True
             with pytest.raises(ConnectionClosed):
                 await idle.recv()
             assert idle.close_code == 1001
+            await turns_until(lambda: not server.servers[0].is_serving())
             with pytest.raises(OSError):
                 await connect(url)
             engine.allow(1)

@@ -75,6 +75,18 @@ def test_a_request_in_hand_is_answered_whole():
     asyncio.run(scenario())
 
 
+def test_a_server_that_leaves_refuses_sessions_and_answers_requests():
+    async def scenario():
+        app = app_over(FakeEngine())
+        app.leave(HANG_S)
+        async with websocket(app, PATH) as session:
+            assert (await session.next())["status"] == 503
+        async with http(app, "/invocations", {"text": "Hi.", "format": "pcm"}) as request:
+            assert (await request.response())[0] == 200
+
+    asyncio.run(scenario())
+
+
 def test_what_comes_later_is_refused_as_something_to_retry_elsewhere():
     async def scenario():
         app = app_over(FakeEngine())
