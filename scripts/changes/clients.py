@@ -5,7 +5,6 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -25,8 +24,11 @@ ANSWER_WITHIN_S = 120.0
 
 RETRY_S = 0.5
 SENTENCES = 2
-ABNORMAL = 1006
-"""The code of an end without a word (RFC 6455, section 7.4.1)."""
+GOING_AWAY, ABNORMAL = 1001, 1006
+"""Codes with which a session ends (RFC 6455, section 7.4.1); the latter stands for an end without a word."""
+
+CROSSED = "crossed"
+"""How a message ended that was on its way when the server closed an idle session, as it told by 1001."""
 
 
 @dataclass(slots=True)
@@ -34,7 +36,7 @@ class Account:
     """What the clients went through in a while.
 
     Attributes:
-        messages: those that ended, by how: complete, an error's code, or `hung up` by the server without an answer.
+        messages: those that ended, by how: complete, an error's code, `crossed`, or `hung up` by the server.
         gaps_s: silences within complete messages, of those who play from the first byte on.
         closes: codes with which the server ended sessions, of those who talk and of those who are silent.
         again_s: from the end of a session until its client had another one.
@@ -108,8 +110,9 @@ class Crowd:
                 self.account.closes["talking"][code] += 1
                 socket, left_s = None, clock_s()
                 continue
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), max(0.0, begun_s + audio_s - clock_s()))
+            if await self._ended(socket, begun_s + audio_s - clock_s()):
+                self.account.closes["talking"][socket.close_code or ABNORMAL] += 1
+                socket, left_s = None, clock_s()
         if socket is not None:
             await socket.close()
 
@@ -117,10 +120,11 @@ class Crowd:
         """Say messages and hear what becomes of them: those that were complete, their audio, the code of a close."""
         open_ids, complete, audio_s = list(messages), set[str](), 0.0
         arrivals: list[tuple[float, float]] = []
-        leaving = False
+        begun = leaving = False
         try:
             for request_id, text in messages.items():
                 self.ledger.say(request_id, text, clock_s())
+            for request_id, text in messages.items():
                 await socket.send(json.dumps({"text": text, "request_id": request_id}))
             while open_ids or leaving:
                 frame = await asyncio.wait_for(socket.recv(), ANSWER_WITHIN_S)
@@ -128,7 +132,7 @@ class Crowd:
                     self.ledger.hear(open_ids[0], frame, clock_s())
                     arrivals.append((clock_s(), len(frame) / BYTES_PER_S))
                     continue
-                event = json.loads(frame)
+                event, begun = json.loads(frame), True
                 match event["type"]:
                     case "synthesis_complete":
                         size_bytes = round(event["total_duration_s"] * BYTES_PER_S)
@@ -145,9 +149,10 @@ class Crowd:
                         continue
                 open_ids.remove(event["request_id"])
         except ConnectionClosed as exc:
+            code = exc.rcvd.code if exc.rcvd else ABNORMAL
             for request_id in open_ids:
-                self._end(request_id, "hung up")
-            return complete, audio_s, exc.rcvd.code if exc.rcvd else ABNORMAL
+                self._end(request_id, CROSSED if code == GOING_AWAY and not begun else "hung up")
+            return complete, audio_s, code
         return complete, audio_s, None
 
     def _end(self, request_id: str, how: str, size_bytes: int | None = None) -> None:
@@ -163,15 +168,21 @@ class Crowd:
             if left_s is not None:
                 self.account.again_s.append(clock_s() - left_s)
             self._connected += 1
-            stopped, ended = asyncio.create_task(self._stop.wait()), asyncio.create_task(socket.wait_closed())
-            await asyncio.wait((stopped, ended), return_when=asyncio.FIRST_COMPLETED)
-            stopped.cancel()
+            ended = await self._ended(socket, None)
             self._connected -= 1
-            if ended.done():
+            if ended:
                 self.account.closes["silent"][socket.close_code or ABNORMAL] += 1
                 left_s = clock_s()
             else:
                 await socket.close()
+
+    async def _ended(self, socket: ClientConnection, within_s: float | None) -> bool:
+        """Wait for the server to end a session, or for the time or the crowd to be over; whether it did."""
+        stopped, ended = asyncio.create_task(self._stop.wait()), asyncio.create_task(socket.wait_closed())
+        timeout_s = None if within_s is None else max(0.0, within_s)
+        await asyncio.wait((stopped, ended), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        return ended.done()
 
     async def _request(self) -> None:
         """Ask over HTTP, one after the other, as a client does that keeps its connection."""

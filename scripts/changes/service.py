@@ -1,17 +1,12 @@
 """The running service as its operator changes it and sees it: `serve deploy`, and the replicas by Serve's account."""
 
 import asyncio
-import subprocess
-import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from pathlib import Path
 from typing import Any
 
-import yaml
 from ray.dashboard.modules.serve.sdk import ServeSubmissionClient
 
 _DASHBOARD = "http://127.0.0.1:8265"
@@ -40,13 +35,7 @@ class Service:
                 section: {**application["args"].get(section, {}), **values},
             }
         application["deployments"] = [{"name": name, **options} for name, options in deployments.items()]
-        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
-            yaml.safe_dump(config, file)
-            file.flush()
-            serve = Path(sys.executable).with_name("serve")
-            done = subprocess.run([serve, "deploy", file.name], capture_output=True, text=True, timeout=120)
-        if done.returncode:
-            raise CameNot(f"serve deploy failed: {done.stderr[-2000:]}")
+        self._client.deploy_applications(config)
         self.config = config
 
     def replicas(self, *states: str) -> dict[str, frozenset[str]]:

@@ -9,7 +9,7 @@ from typing import Any
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from scripts.changes.clients import Account, Crowd, worst
+from scripts.changes.clients import CROSSED, GOING_AWAY, Account, Crowd, worst
 from scripts.changes.promises import Promises
 from scripts.changes.service import Service, until
 from scripts.running import Running
@@ -21,7 +21,6 @@ WITHIN_S = 300.0
 AGAIN_WITHIN_S = 5.0
 """From the end of a session to the next one; there is always a replica that takes it."""
 
-GOING_AWAY = 1001
 ALL = frozenset({"Gateway", "Chunker", "Kokoro"})
 
 
@@ -75,7 +74,7 @@ async def _change(
         f"{what}: replicas renewed", gone == renewed and kept == ALL - renewed, ", ".join(sorted(gone)) or "-"
     )
     promises.keep(f"{what}: always one of each", min(fewest.running.values()) >= 1, str(dict(fewest.running)))
-    allowed = {"complete", EngineUnavailable.code} if "Gateway" in renewed else {"complete"}
+    allowed = {"complete", CROSSED, EngineUnavailable.code} if "Gateway" in renewed else {"complete"}
     promises.keep(
         f"{what}: every message complete or told", set(account.messages) <= allowed, str(dict(account.messages))
     )

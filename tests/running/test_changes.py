@@ -12,7 +12,8 @@ from scripts.changes.update import check_update
 from scripts.running import local_config, serve_running
 from tests.running.conversation import HANG_S, conversation
 
-ARGUMENTS = {"kokoro": {"num_cpus": 0.1, "autoscaling": {**AUTOSCALING, "max_replicas": 2}}}
+QUICK = {**AUTOSCALING, "max_replicas": 2, "downscale_delay_s": 3}
+ARGUMENTS = {"kokoro": {"num_cpus": 0.1, "autoscaling": QUICK}}
 CONFIG = local_config(import_path="scripts.cluster.app:build", args=ARGUMENTS)
 
 
@@ -31,7 +32,7 @@ def test_limits_change_without_a_restart_and_everything_else_without_a_gap(timed
 
 def test_engines_come_and_go_with_the_tide_and_every_answer_is_whole(timed_stack):
     promises = Promises()
-    asyncio.run(check_tide(timed_stack, CONFIG, promises, period_s=30.0, tides=1))
+    asyncio.run(check_tide(timed_stack, CONFIG, promises, period_s=20.0, tides=1))
     assert promises.broken == 0
 
 
