@@ -42,7 +42,7 @@ DEFAULTS = {
     # A replica that stops waits for its own requests anyhow; the extra 30 s are for load balancers outside.
     "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0",
     # A machine without a sign of life is given up after 5 s where its processes are gone, 20 s where its network is: a
-    # minute and more otherwise, in which its replicas are not replaced (docs/cluster.md). Shorter standstills are borne.
+    # minute and more otherwise, in which its replicas are not replaced (docs/cluster.md). Shorter pauses are borne.
     "RAY_health_check_period_ms": "1000",
     "RAY_health_check_timeout_ms": "3000",
     "RAY_health_check_failure_threshold": "5",

@@ -36,7 +36,7 @@ CLUSTER_FIELDS = {
 HEAD_FIELDS = {"rayStartParams", "template"}
 GROUP_FIELDS = HEAD_FIELDS | {"groupName", "replicas", "minReplicas", "maxReplicas"}
 POD_FIELDS = {"containers", "terminationGracePeriodSeconds", "tolerations", "topologySpreadConstraints"}
-CONTAINER_FIELDS = {"name", "image", "ports", "resources", "readinessProbe", "livenessProbe", "lifecycle"}
+CONTAINER_FIELDS = {"name", "image", "env", "ports", "resources", "readinessProbe", "livenessProbe", "lifecycle"}
 
 
 def container(pod):
@@ -74,6 +74,11 @@ def test_ray_is_the_version_that_is_pinned():
 
 def test_every_pod_runs_the_same_image():
     assert len({container(pod)["image"] for pod in PODS.values()}) == 1
+
+
+def test_every_pod_is_told_that_it_is_one_of_several_machines():
+    for pod in PODS.values():
+        assert {"name": "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "value": "1"} in container(pod)["env"]
 
 
 def test_the_head_carries_no_replica():
