@@ -29,6 +29,9 @@ _NO_RECORDER = NoRecorder()
 MEMORY_EVERY_S = 5.0
 """How often the GPU is asked for its memory: no scrape comes oftener, and a pass has better things to wait for."""
 
+_GRAPHS_SHARE = 10
+"""Of the free memory of a GPU, a tenth is for what recorded passes keep."""
+
 
 class Synthesizer:
     """The model, its voices, and the device that they are on. Not thread-safe: one thread calls `synthesize`."""
@@ -64,6 +67,8 @@ class Synthesizer:
             passes = Passes(network, device, vocoder=vocoder)
         else:
             passes = Passes.on(device, network)
+            if settings.warmup and device.type == "cuda":
+                passes.record_ahead(torch.cuda.mem_get_info()[0] // _GRAPHS_SHARE)
         return cls(passes, loaded.voices, settings, loaded.source, recorder)
 
     def check(self, segment: Segment) -> None:

@@ -28,6 +28,37 @@ def test_what_is_longer_than_every_size_goes_alone_and_is_not_recorded():
     assert short == Group((1,), 1, 64, repeated=True)
 
 
+def shapes(groups):
+    return [(group.batch, group.size) for group in groups]
+
+
+def test_what_is_recorded_ahead_is_one_sentence_alone_then_shorter_and_longer_and_more():
+    few = Buckets((64, 128, 256), (1, 2, 4), 10_000)
+    assert shapes(few.most_used(128, 1, 10**9, most=6)) == [
+        (1, 128),
+        (1, 64),
+        (1, 256),
+        (2, 128),
+        (2, 64),
+        (2, 256),
+    ]
+    assert all(group.repeated for group in few.most_used(128, 1, 10**9, most=6))
+
+
+def test_a_shape_without_room_leaves_its_place_to_a_smaller_one():
+    few = Buckets((64, 128, 256), (1, 2, 4), 10_000)
+    assert shapes(few.most_used(128, 10, 3000, most=9)) == [(1, 128), (1, 64)]
+    assert few.most_used(128, 10, 600, most=9) == []
+
+
+@given(st.integers(0, 10**9), st.integers(1, 300))
+def test_what_is_recorded_ahead_keeps_its_bounds_and_is_a_shape_of_the_stage(max_bytes, most):
+    chosen = shapes(FRAMES.most_used(192, 9408, max_bytes, most))
+    assert len(chosen) == len(set(chosen)) <= most
+    assert sum(batch * size for batch, size in chosen) * 9408 <= max_bytes
+    assert all(batch * size <= FRAMES.max_cells for batch, size in chosen)
+
+
 @given(st.lists(st.integers(1, 9000), max_size=150))
 def test_every_item_is_spoken_once_fits_and_is_not_padded_past_the_bound(sizes):
     groups = FRAMES(sizes)

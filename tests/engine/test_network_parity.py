@@ -275,6 +275,21 @@ def test_in_float32_with_the_pitch_given_a_batch_is_its_items_alone(network, lon
         assert float((audio[row, : expected.shape[1]] - expected[0]).abs().max()) < 1e-3
 
 
+def test_what_was_recorded_ahead_is_replayed_for_the_first_listener(network, short):
+    recorder = Recorder()
+    passes = Passes(
+        network, CPU, Buckets((8, 12), (1,), 60), Buckets((20, 32), (1,), 60), Graphs(recorder, lambda: True)
+    )
+    passes.record_ahead(10**9)
+    assert sorted(recorder.recorded) == sorted(
+        [[1, 12], [1, 8], [1, 32, 640], [1, 20, 640], [1, 512, 32], [1, 512, 20]]
+    )
+    recorded, replays = len(recorder.recorded), recorder.replays
+    found = passes.run(short[:1])
+    assert (len(recorder.recorded), recorder.replays) == (recorded, replays + 3)
+    assert max(distances_db(found, Passes(network, CPU).run(short[:1]))) < MAX_DISTANCE_DB
+
+
 def test_passes_of_repeated_shapes_are_replayed_and_sound_the_same(network, short):
     """The way of a GPU, its graphs stood in for: bucketed, regrouped by frames, recorded, replayed."""
     recorder = Recorder()

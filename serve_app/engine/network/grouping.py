@@ -7,6 +7,7 @@ are near each other, and a pass has one of a few shapes, so that it can be recor
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import log2
 
 MAX_PADDING = 1.5
 """A pass is at most so many times longer than an item in it."""
@@ -70,6 +71,26 @@ class Buckets:
             repeated = size <= self.sizes[-1] and batch in self.batches
             groups.append(Group(tuple(items), batch, size, repeated))
         return groups
+
+    def most_used(self, typical: int, cell_bytes: int, max_bytes: int, most: int) -> list[Group]:
+        """Shapes to record before the first listener comes: those expected most often first.
+
+        Expected are items alone more often than in company, and lengths around `typical`, half as likely at half or
+        twice of it.
+
+        Args:
+            cell_bytes: what a recording keeps for each of its batch * size cells.
+            max_bytes: what all of them may keep; a shape that does not fit leaves its place to the next.
+            most: so many at most, as each takes time.
+        """
+        shapes = [(batch, size) for batch in self.batches for size in self.sizes if batch * size <= self.max_cells]
+        shapes.sort(key=lambda shape: log2(shape[0]) + log2(shape[1] / typical) ** 2)
+        chosen: list[Group] = []
+        for batch, size in shapes:
+            if len(chosen) < most and batch * size * cell_bytes <= max_bytes:
+                max_bytes -= batch * size * cell_bytes
+                chosen.append(Group((), batch, size, repeated=True))
+        return chosen
 
     def _size(self, size: int) -> int:
         at = bisect_left(self.sizes, size)

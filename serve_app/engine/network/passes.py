@@ -1,7 +1,9 @@
 """Items in, audio out: the stages over groups of items, on one device."""
 
+import logging
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -13,11 +15,31 @@ from torch.nn import functional as F
 from serve_app.engine.network.graphs import CudaRecorder, Graphs, Stage, memory_for_graphs
 from serve_app.engine.network.grouping import BATCHES, FRAME_SIZES, MAX_TOKENS, TOKEN_SIZES, Buckets, Group, Grouping
 from serve_app.engine.network.grouping import alone as each_alone
-from serve_app.engine.network.stages import STYLE_SIZE, Cut, Kokoro, TextStates, Vocoder, align, cut_curve
+from serve_app.engine.network.stages import (
+    ENCODED_SIZE,
+    HIDDEN_SIZE,
+    STYLE_SIZE,
+    Cut,
+    Kokoro,
+    TextStates,
+    Vocoder,
+    align,
+    cut_curve,
+)
+
+log = logging.getLogger(__name__)
 
 _BYTES_OF_A_FRAME = 400_000
 """Device memory that a frame takes in the last stage: about six tensors of 61 kB."""
 _MAX_FRAMES = 32_768
+_TOKEN_BYTES = 8 * (HIDDEN_SIZE + ENCODED_SIZE)
+_FRAME_BYTES = 4 * (HIDDEN_SIZE + ENCODED_SIZE) + 8 * 600
+"""What a recording keeps: its inputs and outputs."""
+_TYPICAL_TOKENS, _TYPICAL_FRAMES = 64, 192
+"""A sentence of spoken answers: about 12 words, 4 to 5 s."""
+_MOST_AHEAD = 48
+"""Of each kind. A recording takes three passes; how long on which card is not known, and the rest is recorded as
+it comes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,6 +151,43 @@ class Passes:
             Buckets(FRAME_SIZES, BATCHES, min(_MAX_FRAMES, memory // 2 // _BYTES_OF_A_FRAME)),
             Graphs(CudaRecorder(), memory_for_graphs),
         )
+
+    def record_ahead(self, max_bytes: int) -> None:
+        """Record the passes that are expected most often, so that no listener waits for it; nothing without graphs.
+
+        Args:
+            max_bytes: what the recordings may keep beside the pool that they share.
+        """
+        if self._graphs is None:
+            return
+        tokens, frames = self._token_groups, self._frame_groups
+        if not isinstance(tokens, Buckets) or not isinstance(frames, Buckets):
+            return
+        started_s = time.perf_counter()
+        shapes = [
+            tokens.most_used(_TYPICAL_TOKENS, _TOKEN_BYTES, max_bytes // 4, _MOST_AHEAD),
+            frames.most_used(_TYPICAL_FRAMES, _FRAME_BYTES, max_bytes - max_bytes // 4, _MOST_AHEAD),
+        ]
+        style = torch.zeros(STYLE_SIZE)
+        with torch.inference_mode():
+            for _ in range(2):  # a first run is no recording
+                for group in shapes[0]:
+                    item = Item((0,) * group.size, style, 1.0, 0)
+                    self._text([item] * group.batch, replace(group, items=tuple(range(group.batch))))
+                for group in shapes[1]:
+                    self._frames_of_nothing(group)
+        log.info("recorded %d text and %d audio passes in %.1f s", *map(len, shapes), time.perf_counter() - started_s)
+
+    def _frames_of_nothing(self, group: Group) -> None:
+        """The stages behind the text's over zeros, in one shape."""
+
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros(group.batch, *shape, dtype=self._dtype, device=self._device)
+
+        whole = torch.full((group.batch,), group.size, device=self._device)
+        curves = self._run(self._network.prosody, [zeros(group.size, HIDDEN_SIZE), zeros(STYLE_SIZE), whole], group)
+        encoded, seeds = zeros(ENCODED_SIZE, group.size), torch.zeros_like(whole)
+        self._run(self._vocode, [encoded, *curves, zeros(STYLE_SIZE), whole, seeds], group)
 
     def run(self, items: Sequence[Item]) -> list[Spoken]:
         """Speak the items; one result each, in order."""

@@ -37,7 +37,7 @@ from serve_app.engine.network.masked import Span
 from serve_app.engine.network.prosody import Predictor
 from serve_app.engine.network.text import TextEncoder
 
-STYLE_SIZE = 256
+HIDDEN_SIZE, ENCODED_SIZE, STYLE_SIZE = 640, 512, 256
 DECODER_STYLE = slice(0, 128)
 PROSODY_STYLE = slice(128, 256)
 
