@@ -8,8 +8,8 @@
   are cut where the mark begins that a clause ends with, and the network's norms see one part alone.
 
 Prints a table. With --page writes a page with the sounds, the pitch that the model predicts (at which the vocoder's
-source sounds) and the joints. --mos adds the opinion score that the package `distillmos` predicts (`uv run --with
-distillmos`).
+source sounds) and the joints. --mos adds the opinion score that the package `distillmos` predicts (`uv pip
+install --no-deps distillmos xls-r-sqa`).
 """
 
 import argparse
