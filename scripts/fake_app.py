@@ -13,7 +13,7 @@ from serve_app.app import compose
 from serve_app.config import Settings, load_settings
 from serve_app.deployments.chunker import Chunker
 from serve_app.deployments.kokoro import Kokoro
-from serve_app.deployments.telemetry import log_through_serve
+from serve_app.deployments.telemetry import log_through_serve, open_tracer
 from serve_app.engine.fake import FakeEngine
 from serve_app.metrics import NoRecorder
 from serve_app.server.gateway import create_app
@@ -37,7 +37,7 @@ class FakeFrontEnd:
 class FakeChunkerReplica(Chunker):
     def __init__(self, settings: Settings) -> None:
         log_through_serve()
-        super().__init__(FakeFrontEnd)
+        super().__init__(FakeFrontEnd, open_tracer(settings.tracing, "kokoro-chunker"))
 
 
 class FakeKokoroReplica(Kokoro):

@@ -11,24 +11,34 @@ from faster_whisper import WhisperModel
 
 from scripts.running import SERVE_MODES, Running, local_config, serve_running
 from serve_app.audio.pcm import from_s16le
+from tests.otlp import Receiver, receiving
 
 
 @pytest.fixture(scope="session")
 def stack() -> Iterator[Running]:
     """configs/local.yaml with the packaged weights, whose figures are known, in the mode that the product sets."""
-    with serve_running(local_config(), {"KOKORO_WEIGHTS__SOURCE": "packaged"}) as running:
+    environment = {"KOKORO_WEIGHTS__SOURCE": "packaged", "RAY_metrics_report_interval_ms": "1000"}  # not every 10 s
+    with serve_running(local_config(), environment) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def fragile_stack() -> Iterator[Running]:
-    """A model of tones that can be wedged, small limits, and Ray Serve as it comes: the other mode.
+def spans() -> Iterator[Receiver]:
+    """Who gets the spans of the fragile stack."""
+    with receiving() as receiver:
+        yield receiver
+
+
+@pytest.fixture(scope="module")
+def fragile_stack(spans: Receiver) -> Iterator[Running]:
+    """A model of tones that can be wedged, small limits, traced, and Ray Serve as it comes: the other mode.
 
     Gone before the next module: two stacks at once are more than two cores carry, and `ray status` asks which.
     """
     arguments = {
         "engine": {"job_overdue_s": 2, "warmup": False},
         "limits": {"max_sessions": 4, "max_requests": 4},
+        "tracing": {"endpoint": spans.url},
         "kokoro": {"num_cpus": 0.5, "health_check_period_s": 1, "health_check_timeout_s": 5},
     }
     config = local_config(import_path="tests.running.fragile_app:build", args=arguments)

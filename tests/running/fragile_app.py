@@ -10,7 +10,7 @@ from scripts.fake_app import FakeChunkerReplica, FakeFrontEnd
 from serve_app.app import compose
 from serve_app.config import Settings, load_settings
 from serve_app.deployments.kokoro import Kokoro
-from serve_app.deployments.telemetry import log_through_serve
+from serve_app.deployments.telemetry import log_through_serve, open_tracer
 from serve_app.engine.engine import KokoroEngine
 from serve_app.engine.fake import tone
 from serve_app.engine.types import AudioChunk, EngineInfo, Segment
@@ -36,7 +36,8 @@ class FragileSynthesizer:
 class FragileKokoroReplica(Kokoro):
     def __init__(self, settings: Settings) -> None:
         log_through_serve()
-        super().__init__(KokoroEngine(FragileSynthesizer(), settings.engine))
+        engine = KokoroEngine(FragileSynthesizer(), settings.engine)
+        super().__init__(engine, open_tracer(settings.tracing, "kokoro-engine"))
 
 
 def build(args: Mapping[str, Any]) -> Application:

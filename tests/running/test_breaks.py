@@ -7,6 +7,7 @@ import httpx
 import pytest
 from websockets.exceptions import InvalidStatus
 
+from tests.otlp import paths
 from tests.running.conversation import HANG_S, conversation
 from tests.running.fragile_app import WEDGE
 
@@ -27,6 +28,31 @@ def test_messages_are_spoken_in_order_in_this_mode_too(fragile_stack):
             complete, audio = session.until("synthesis_complete")
             assert complete["request_id"] == f"m{number}"
             assert complete["total_duration_s"] == pytest.approx(len(audio) / 48_000, abs=0.001)
+
+
+def test_an_utterance_is_one_trace_through_the_replicas(fragile_stack, spans):
+    with conversation(fragile_stack) as session:
+        session.say("Once more.")
+        assert session.spoken()
+        session.say("Followed.", request_id="followed")
+        assert session.spoken()
+
+    def trace(seen):
+        (root,) = [span for span in seen if span.attributes.get("request_id") == "followed"] or [None]
+        return [span for span in seen if root is not None and span.trace_id == root.trace_id]
+
+    found = trace(spans.wait_for(lambda seen: len(trace(seen)) == 8))
+    assert paths(found) == [
+        "utterance",
+        "utterance > first audio",
+        "utterance > segment",
+        "utterance > segment > synthesize",
+        "utterance > segment > synthesize > pass",
+        "utterance > segment > synthesize > queue",
+        "utterance > sentence",
+        "utterance > sentence > phonemize",
+    ]
+    assert {span.service for span in found} == {"kokoro-gateway", "kokoro-chunker", "kokoro-engine"}
 
 
 def test_an_open_session_takes_nothing_from_the_next_one(fragile_stack):
