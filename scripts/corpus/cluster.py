@@ -27,6 +27,8 @@ from scripts.corpus.progress import Amount
 from scripts.corpus.rows import Row
 from scripts.corpus.speaking import Identity, Manner, Model, Speaker
 from serve_app.config import Settings
+from serve_app.engine.files import WeightsError
+from serve_app.errors import SpeechError
 
 PARTS_AT_ONCE = 2
 """Of one actor: while the last rows of a part are coded and written, the engine has the next part's."""
@@ -47,6 +49,9 @@ _TABLE = pa.schema(
 
 class RunFailed(Exception):
     """The run cannot go on. The message is a sentence; what is done is kept."""
+
+
+_FAILURES = (RunFailed, SpeechError, WeightsError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,25 +96,45 @@ class Tally:
 
 
 class PartSpeaker:
-    """An actor of the pool."""
+    """An actor of the pool. What keeps it from speaking is its answer: Ray would wrap an exception in its own words."""
 
     def __init__(self, job: Job, tally: "ActorHandle[Tally]") -> None:
-        found = job.model.identify(job.settings)
-        if found != job.identity:
-            raise RunFailed(
-                f"a worker has other weights ({found.source}) than the first one ({job.identity.source}); give every "
-                "node the same weights.source and cache"
-            )
         self._job, self._tally = job, tally
-        self._speaker = Speaker(*job.model.load(job.settings), job.identity, job.settings)
+        self._failure: str | None = None
+        try:
+            self._speaker = self._load()
+        except _FAILURES as exc:
+            self._failure = str(exc)
+            return
         # One loop for the parts that are spoken at once: their rows share the engine, and so its batches.
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="speaking", daemon=True).start()
         tally.begin.remote()
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        [part] = set(table.column("part").to_pylist())
-        rows = [Row(**row) for row in table.drop_columns("part").to_pylist()]
+        if self._failure is None:
+            [part] = set(table.column("part").to_pylist())
+            rows = [Row(**row) for row in table.drop_columns("part").to_pylist()]
+            try:
+                self._speak(part, rows)
+            except* _FAILURES as failures:  # of rows that met the same fate
+                self._failure = str(failures.exceptions[0])
+            except* OSError as failures:
+                reason = failures.exceptions[0]
+                self._failure = f"the output cannot be written ({getattr(reason, 'strerror', None) or 'OSError'})"
+        return pa.table({"failure": pa.array([self._failure], pa.string())})
+
+    def _load(self) -> Speaker:
+        job = self._job
+        found = job.model.identify(job.settings)
+        if found != job.identity:
+            raise RunFailed(
+                f"a worker has other weights ({found.source}) than the first one ({job.identity.source}); give every "
+                "node the same weights.source and cache"
+            )
+        return Speaker(*job.model.load(job.settings), job.identity, job.settings)
+
+    def _speak(self, part: int, rows: Sequence[Row]) -> None:
         amount = Amount()
 
         def heard(row: Row, audio_s: float) -> None:
@@ -117,13 +142,9 @@ class PartSpeaker:
             amount += Amount(1, len(row.text), audio_s)
             self._tally.tell.remote(part, amount)
 
-        try:
-            speaking = self._speaker.speak(rows, self._job.manner, heard)
-            spoken, footer = asyncio.run_coroutine_threadsafe(speaking, self._loop).result()
-        except ExceptionGroup as failures:  # of rows that met the same fate
-            raise failures.exceptions[0] from None
+        speaking = self._speaker.speak(rows, self._job.manner, heard)
+        spoken, footer = asyncio.run_coroutine_threadsafe(speaking, self._loop).result()
         write_part(self._job.out, part, spoken, footer, audio_files=self._job.audio_files)
-        return pa.table({"part": [part]})
 
 
 @contextmanager
@@ -169,8 +190,10 @@ def identified(model: type[Model], settings: Settings) -> Identity:
     def identify() -> Identity:
         return model.identify(settings)
 
-    with _own_errors():
+    try:
         return ray.get(ray.remote(num_cpus=1)(identify).remote())
+    except ray.exceptions.RayTaskError as exc:
+        raise exc.cause from exc
 
 
 def new_tally() -> "ActorHandle[Tally]":
@@ -179,12 +202,9 @@ def new_tally() -> "ActorHandle[Tally]":
     return ray.remote(num_cpus=0, scheduling_strategy=here)(Tally).remote()
 
 
-def speak_parts(job: Job, parts: Sequence[Part], pool: Pool, tally: "ActorHandle[Tally]") -> Iterator[int]:
-    """Speak and commit the parts; yields the index of each as it is there, in any order.
-
-    Raises RunFailed, and what `Model.load` and the engine raise.
-    """
-    parts_at_hand = ray.data.from_arrow([_table(part) for part in parts])
+def speak_parts(job: Job, parts: Sequence[Part], pool: Pool, tally: "ActorHandle[Tally]") -> None:
+    """Speak and commit the parts, in any order. Raises RunFailed."""
+    parts_at_hand = ray.data.from_arrow([part_table(part) for part in parts])
     spoken = parts_at_hand.map_batches(
         PartSpeaker,
         fn_constructor_args=(job, tally),
@@ -199,9 +219,9 @@ def speak_parts(job: Job, parts: Sequence[Part], pool: Pool, tally: "ActorHandle
         num_cpus=pool.num_cpus,
         num_gpus=pool.num_gpus,
     )
-    with _own_errors():
-        for row in spoken.iter_rows():
-            yield row["part"]
+    for row in spoken.iter_rows():
+        if row["failure"] is not None:
+            raise RunFailed(f"a worker cannot go on: {row['failure']}")
 
 
 @contextmanager
@@ -223,23 +243,6 @@ def watched(tally: "ActorHandle[Tally]", every_s: float, show: Callable[[Amount,
         watching.join()
 
 
-def _table(part: Part) -> pa.Table:
+def part_table(part: Part) -> pa.Table:
+    """A part as it goes to its worker: one block, never cut."""
     return pa.Table.from_pylist([asdict(row) | {"part": part.index} for row in part.rows], _TABLE)
-
-
-@contextmanager
-def _own_errors() -> Iterator[None]:
-    """What a worker raised, out of what Ray wraps it in."""
-    try:
-        yield
-    except ray.exceptions.RayError as exc:
-        cause = _cause(exc)
-        if isinstance(cause, ray.exceptions.RayError):  # such as a worker that cannot even be built, told in its text
-            raise RunFailed(f"a worker cannot go on: {str(cause).strip().splitlines()[-1]}") from exc
-        raise cause from exc
-
-
-def _cause(exc: BaseException) -> BaseException:
-    while (inner := getattr(exc, "cause", None) or exc.__cause__) is not None:
-        exc = inner
-    return exc

@@ -105,8 +105,7 @@ def _speak(job: Job, parts: Sequence[Part], pool: Pool, progress: Progress) -> N
         print(f"\r{line}\x1b[K" if terminal else line, end="" if terminal else "\n", file=sys.stderr, flush=True)
 
     with watched(tally, TERMINAL_EVERY_S if terminal else LOG_EVERY_S, show):
-        for _ in speak_parts(job, parts, pool, tally):
-            pass
+        speak_parts(job, parts, pool, tally)
     if terminal:
         print(file=sys.stderr)
 
