@@ -1,23 +1,20 @@
 """More clients than the service has room for: the surplus is refused at once, the others do not notice it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import httpx
 
 from scripts.changes.promises import Promises
-from scripts.changes.service import Service
 from scripts.loadtest.arrivals import closed_loop
 from scripts.loadtest.client import Failure, Manner, Server, clock_s, open_socket
 from scripts.loadtest.rounds import Load, run_round
 from scripts.loadtest.stats import Answer, Outcome, Summary, summary
 from scripts.running import Running
 
-ROOM = {"max_sessions": 3, "max_requests": 1}
-"""Sessions that listen in real time, what two cores carry without a gap, and one request."""
+ROOM = {"max_sessions": 2}
+"""Who listens in real time; two cores carry so many without a gap, whatever else they do."""
 
 MAX_WAIT_S = 3.0
 """engine.max_wait_s: how long a burst may queue."""
@@ -47,9 +44,8 @@ class Refusal:
     retry_after_s: float | None
 
 
-async def check_overload(running: Running, config: Mapping[str, Any], promises: Promises, *, answers: int) -> None:
+async def check_overload(running: Running, promises: Promises, *, answers: int) -> None:
     """Speak with as many as there is room for, with and without a surplus in turn, then in a burst."""
-    service = Service(config)
     load = Load(4, listening=True, seed=0, ends_at_s=clock_s() + 1800.0)
     server = Server("service", running.http, Manner(tokens_per_s=40.0, patience_s=_PATIENCE_S))
     alone: list[Answer] = []
@@ -75,7 +71,7 @@ async def check_overload(running: Running, config: Mapping[str, Any], promises: 
         promises.keep(f"{what}: first audio no later", ratio <= SLOWER_BY, f"{ratio:.2f} times the median alone")
     more = tables["beside a surplus"].with_gaps - tables["alone"].with_gaps
     promises.keep("beside a surplus: no more gaps", more <= 0, f"{more:+d} answers of {len(beside)}")
-    await _burst(running, service, promises)
+    await _burst(running, promises)
 
 
 async def _round(server: Server, number: int, answers: int, load: Load) -> list[Answer]:
@@ -84,27 +80,12 @@ async def _round(server: Server, number: int, answers: int, load: Load) -> list[
 
 
 async def _surplus(running: Running, refusals: list[Refusal]) -> None:
-    """Sessions and requests that there is no room for, as from a crowd of clients who do not wait; until cancelled."""
+    """Sessions that there is no room for, as from a crowd of clients who do not wait; until cancelled."""
     await asyncio.sleep(_LET_IN_S)
-    async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(_client(running))
-        tasks = await stack.enter_async_context(asyncio.TaskGroup())
-        tasks.create_task(_hold(client))
+    async with asyncio.TaskGroup() as tasks:
         while True:
             tasks.create_task(_try_session(running, refusals))
-            tasks.create_task(_try_request(client, refusals))
             await asyncio.sleep(1 / _SURPLUS_PER_S)
-
-
-async def _hold(client: httpx.AsyncClient) -> None:
-    """Take the place of the one request with bodies that do not end, so that the engine has nothing to do for it."""
-
-    async def endless() -> AsyncIterator[bytes]:
-        yield b"{"
-        await asyncio.Event().wait()
-
-    while True:
-        await client.post("/invocations", content=endless())
 
 
 async def _try_session(running: Running, refusals: list[Refusal]) -> None:
@@ -127,9 +108,8 @@ async def _try_request(client: httpx.AsyncClient, refusals: list[Refusal]) -> Re
     return refusals[-1]
 
 
-async def _burst(running: Running, service: Service, promises: Promises) -> None:
+async def _burst(running: Running, promises: Promises) -> None:
     """More at once than the engine begins with in time; who then waits as long as it was told is let in."""
-    await asyncio.to_thread(service.deploy, Gateway={"user_config": {"max_requests": 2 * BURST}})
     seen: list[Refusal] = []
     async with _client(running) as client:
         await asyncio.gather(*(_try_request(client, seen) for _ in range(BURST)))
