@@ -12,7 +12,7 @@ from serve_app.config import Settings
 from serve_app.formats import FORMATS
 from serve_app.protocol.requests import SpeechOptions, validate
 
-THREADS = 2
+THREADS = 1
 PART_MINUTES = 10.0
 
 
