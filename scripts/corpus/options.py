@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from scripts.arguments import count, positive
 from scripts.corpus.rows import Defaults
 from serve_app.audio.encoders import check_format
 from serve_app.config import Settings
@@ -73,18 +74,18 @@ def parse_options(given: Sequence[str] | None, described: str) -> Options:
     output.add_argument("--without-text", action="store_true", help="keep the SHA-256 of each text, not the text")
     output.add_argument(
         "--part-minutes",
-        type=_positive,
+        type=positive,
         default=PART_MINUTES,
         metavar="MIN",
         help="audio of one Parquet part, about, which is what a worker loses when it is killed (default: %(default)g)",
     )
     workers = parser.add_argument_group("workers")
-    workers.add_argument("--workers", type=_count, metavar="N", help="(default: as many as the cluster has room for)")
-    workers.add_argument("--threads", type=_count, default=THREADS, help="CPUs of a worker (default: %(default)s)")
+    workers.add_argument("--workers", type=count, metavar="N", help="(default: as many as the cluster has room for)")
+    workers.add_argument("--threads", type=count, default=THREADS, help="CPUs of a worker (default: %(default)s)")
     workers.add_argument(
         "--num-gpus", type=_share, metavar="GPUS", help="of a worker, such as 0.5 (default: 1 where there are any)"
     )
-    workers.add_argument("--batch", type=_count, default=1, help="segments in one pass (default: %(default)s)")
+    workers.add_argument("--batch", type=count, default=1, help="segments in one pass (default: %(default)s)")
     found = parser.parse_args(given)
     validate(SpeechOptions, {"voice": found.voice, "speed": found.speed, "lang": found.lang})
     return Options(
@@ -104,22 +105,8 @@ def parse_options(given: Sequence[str] | None, described: str) -> Options:
     )
 
 
-def _count(text: str) -> int:
-    count = int(text)
-    if count < 1:
-        raise ValueError
-    return count
-
-
 def _share(text: str) -> float:
     share = float(text)
     if not 0 <= share < float("inf"):
         raise ValueError
     return share
-
-
-def _positive(text: str) -> float:
-    value = _share(text)
-    if not value:
-        raise ValueError
-    return value

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from scripts.arguments import count, positive
 from scripts.capacity.ladder import LadderError, q_max
 from scripts.loadtest import report
 from scripts.loadtest.arrivals import Session, closed_loop, open_loop
@@ -55,39 +56,39 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
         help=f"how to ask; may be given again (default: {ROUTES[0]})",
     )
     kind = parser.add_argument_group("what kind of load").add_mutually_exclusive_group()
-    kind.add_argument("--sessions", type=_count, metavar="N", help=f"so many at once (default: {DEFAULT_SESSIONS})")
-    kind.add_argument("--rate", type=_positive, metavar="PER_S", help="Poisson arrivals, whatever is still in work")
+    kind.add_argument("--sessions", type=count, metavar="N", help=f"so many at once (default: {DEFAULT_SESSIONS})")
+    kind.add_argument("--rate", type=positive, metavar="PER_S", help="Poisson arrivals, whatever is still in work")
     kind.add_argument(
         "--ladder", type=Path, metavar="FILE", help="find the most sessions within --promise-s; writes a Parquet file"
     )
-    kind.add_argument("--idle", type=_count, metavar="N", help="what so many silent sessions cost a local server")
+    kind.add_argument("--idle", type=count, metavar="N", help="what so many silent sessions cost a local server")
     load = parser.add_argument_group("how much of it")
     load.add_argument(
         "--answers",
-        type=_count,
+        type=count,
         metavar="N",
         help=f"a round or rung (default: one a session; at least {LEAST_ANSWERS} with --rate and --ladder)",
     )
-    load.add_argument("--rounds", type=_count, default=3, help="(default: %(default)s)")
-    load.add_argument("--sentences", type=_count, default=4, help="of an answer (default: %(default)s)")
+    load.add_argument("--rounds", type=count, default=3, help="(default: %(default)s)")
+    load.add_argument("--sentences", type=count, default=4, help="of an answer (default: %(default)s)")
     load.add_argument(
-        "--tokens-per-s", type=_positive, default=40.0, help="how fast they are written (default: %(default)s)"
+        "--tokens-per-s", type=positive, default=40.0, help="how fast they are written (default: %(default)s)"
     )
     load.add_argument(
         "--listen", action="store_true", help="a session asks again when it has heard the last answer, not when it came"
     )
-    load.add_argument("--promise-s", type=_positive, default=0.3, help="of --ladder, p95 (default: %(default)s)")
-    load.add_argument("--most", type=_count, default=64, help="sessions that --ladder tries (default: %(default)s)")
+    load.add_argument("--promise-s", type=positive, default=0.3, help="of --ladder, p95 (default: %(default)s)")
+    load.add_argument("--most", type=count, default=64, help="sessions that --ladder tries (default: %(default)s)")
     load.add_argument(
         "--warm-up", type=int, default=2, metavar="N", help="answers that don't count (default: %(default)s)"
     )
     load.add_argument("--seed", type=int, default=0, help="of texts and arrivals (default: %(default)s)")
     load.add_argument(
-        "--patience-s", type=_positive, default=120.0, help="of a client to whom nothing comes (default: %(default)s)"
+        "--patience-s", type=positive, default=120.0, help="of a client to whom nothing comes (default: %(default)s)"
     )
-    load.add_argument("--limit-s", type=_positive, default=1800.0, help="of the whole run (default: %(default)s)")
+    load.add_argument("--limit-s", type=positive, default=1800.0, help="of the whole run (default: %(default)s)")
     load.add_argument(
-        "--idle-for-s", type=_positive, default=20.0, help="how long --idle watches, twice (default: %(default)s)"
+        "--idle-for-s", type=positive, default=20.0, help="how long --idle watches, twice (default: %(default)s)"
     )
     results = parser.add_argument_group("results")
     results.add_argument("--parquet", type=Path, metavar="FILE", help="a row an answer")
@@ -210,19 +211,6 @@ def _url(text: str) -> str:
     if not re.match(r"(http|ws)s?://[^/]", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not http://HOST:PORT")
     return text
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 1 or more")
-    return int(text)
-
-
-def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not above 0")
-    return value
 
 
 def main(given: Sequence[str] | None = None) -> int:
