@@ -17,7 +17,7 @@ from scripts.corpus.rows import Rejected, Row, request_for
 from serve_app.audio.encoders import open_encoder
 from serve_app.audio.pcm import duration_s, slices
 from serve_app.config import Settings
-from serve_app.deployments.chunker import BlockingFrontEnd
+from serve_app.deployments.chunker import BlockingFrontEnd, Chunker
 from serve_app.engine.types import Engine
 from serve_app.errors import EngineUnavailable, NothingToSpeak, QueueSaturated, SpeechError
 from serve_app.metrics import NoRecorder
@@ -78,20 +78,19 @@ class KokoroModel:
             return front_end.result(), KokoroEngine.load(settings.engine, settings.weights)
 
 
-class OneThread:
-    """A `Phonemizer` over a front end, which allows one call at a time."""
+class LocalPhonemizer:
+    """A `Phonemizer` over the service's front end in this process."""
 
     def __init__(self, front_end: BlockingFrontEnd) -> None:
-        self._front_end = front_end
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="front-end")
+        self._chunker = Chunker(lambda: front_end)
+        self.languages = self._chunker.languages
 
     async def pieces(self, sentence: str, lang: str) -> Sequence[Piece]:
         """Raises UnsupportedLanguage."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._front_end.pieces, sentence, lang)
-
-    async def languages(self) -> tuple[str, ...]:
-        return self._front_end.languages
+        found = await self._chunker.pieces(sentence, lang)
+        if isinstance(found, SpeechError):
+            raise found
+        return found
 
 
 def offline(settings: Settings, *, threads: int, max_batch: int, on_gpu: bool) -> Settings:
@@ -121,7 +120,7 @@ class Speaker:
     """Speaks parts, several rows at once so that the engine has batches to form. Of one event loop."""
 
     def __init__(self, front_end: BlockingFrontEnd, engine: Engine, identity: Identity, settings: Settings) -> None:
-        self._phonemizer: Phonemizer = OneThread(front_end)
+        self._phonemizer: Phonemizer = LocalPhonemizer(front_end)
         self._engine, self._identity, self._settings = engine, identity, settings
 
     async def speak(
