@@ -41,9 +41,11 @@ class FakeChunkerReplica(Chunker):
 
 
 class FakeKokoroReplica(Kokoro):
+    cost_s = ENGINE_COST_S
+
     def __init__(self, settings: Settings) -> None:
         log_through_serve()
-        super().__init__(FakeEngine(cost_s=ENGINE_COST_S, max_queue=settings.engine.max_queue))
+        super().__init__(FakeEngine(cost_s=self.cost_s, max_queue=settings.engine.max_queue))
 
 
 def build(args: Mapping[str, Any]) -> Application:

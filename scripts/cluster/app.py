@@ -5,21 +5,16 @@ from typing import Any
 
 from ray.serve import Application
 
-from scripts.fake_app import FakeChunkerReplica
+from scripts.fake_app import FakeChunkerReplica, FakeKokoroReplica
 from serve_app.app import compose
-from serve_app.config import Settings, load_settings
-from serve_app.deployments.kokoro import Kokoro
-from serve_app.deployments.telemetry import log_through_serve
-from serve_app.engine.fake import FakeEngine
+from serve_app.config import load_settings
 
 GPU_SENTENCE_S = 0.056
 """A sentence on ml.g5.xlarge, one at a time, as published (docs/capacity.md)."""
 
 
-class TimedKokoroReplica(Kokoro):
-    def __init__(self, settings: Settings) -> None:
-        log_through_serve()
-        super().__init__(FakeEngine(cost_s=GPU_SENTENCE_S, max_queue=settings.engine.max_queue))
+class TimedKokoroReplica(FakeKokoroReplica):
+    cost_s = GPU_SENTENCE_S
 
 
 def build(args: Mapping[str, Any]) -> Application:
