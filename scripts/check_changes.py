@@ -9,12 +9,10 @@ import asyncio
 import sys
 
 from scripts.changes.overload import MAX_WAIT_S, ROOM, check_overload
-from scripts.changes.promises import Promises
 from scripts.changes.tide import AUTOSCALING, check_tide
 from scripts.changes.update import CHANGES, check_update
-from scripts.running import local_config, serve_running
-
-TIMED, REAL = "scripts.cluster.app:build", "serve_app.app:build"
+from scripts.promises import Promises
+from scripts.running import REAL_APP, TIMED_APP, local_config, serve_running
 
 
 def main() -> int:
@@ -38,14 +36,14 @@ def main() -> int:
 
 
 def _update(options: argparse.Namespace, promises: Promises) -> None:
-    config = local_config(import_path=TIMED if options.timed else REAL)
+    config = local_config(import_path=TIMED_APP if options.timed else REAL_APP)
     changes = options.change or list(CHANGES)
     with serve_running(config) as running:
         asyncio.run(check_update(running, config, promises, changes, talkers=options.talkers, silent=options.silent))
 
 
 def _tide(options: argparse.Namespace, promises: Promises) -> None:
-    config = local_config(import_path=TIMED, args={"kokoro": {"num_cpus": 0.1, "autoscaling": AUTOSCALING}})
+    config = local_config(import_path=TIMED_APP, args={"kokoro": {"num_cpus": 0.1, "autoscaling": AUTOSCALING}})
     with serve_running(config) as running:
         asyncio.run(check_tide(running, config, promises, period_s=options.period_s, tides=options.tides))
 

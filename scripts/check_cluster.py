@@ -14,10 +14,11 @@ from pathlib import Path
 
 from scripts.cluster.callers import CUT, GOING_AWAY, PAUSE_S, Caller, Crowd, rate, speaks
 from scripts.cluster.machines import CannotIsolate, Machine, network
-from scripts.cluster.stack import CameNot, Cluster, config, until
+from scripts.cluster.stack import Cluster, config, until
+from scripts.promises import CameNot, Promises
+from scripts.running import REAL_APP, TIMED_APP
 from serve_app.errors import EngineUnavailable
 
-TIMED, REAL = "scripts.cluster.app:build", "serve_app.app:build"
 START_WITHIN_S = 300.0
 CANNOT_ISOLATE = 3
 WHOLE_WITHIN_S = 30.0
@@ -29,19 +30,8 @@ COUNTED_ALIKE = 8
 """Looks in turn, two seconds; metrics are exported twice a second."""
 
 UNAVAILABLE = EngineUnavailable.code
-MIN_GROWTH = {TIMED: 0.75, REAL: 0.5}
+MIN_GROWTH = {TIMED_APP: 0.75, REAL_APP: 0.5}
 """Of what a machine adds: those of this check share the cores of one, with the model as with all else."""
-
-
-class Report:
-    """One line for each promise, as it is decided."""
-
-    def __init__(self) -> None:
-        self.broken = 0
-
-    def keep(self, promise: str, kept: object, seen: str) -> None:
-        self.broken += not kept
-        print(f"{'kept  ' if kept else 'BROKEN'}  {promise}: {seen}", flush=True)
 
 
 def throughput(cluster: Cluster, sessions: int, seconds: float) -> float:
@@ -65,7 +55,7 @@ def throughput(cluster: Cluster, sessions: int, seconds: float) -> float:
     return per_s
 
 
-def lose(cluster: Cluster, sessions: int, report: Report, within_s: float, *, cut_off: bool = False) -> None:
+def lose(cluster: Cluster, sessions: int, promises: Promises, within_s: float, *, cut_off: bool = False) -> None:
     """Take a machine away while all speak, and start another one, as a cloud would.
 
     Args:
@@ -96,13 +86,13 @@ def lose(cluster: Cluster, sessions: int, report: Report, within_s: float, *, cu
         cluster.wait_until_whole(START_WITHIN_S)
         whole_s = time.monotonic() - lost_s
         time.sleep(SETTLE_S)
-    judge(crowd.callers, victim, strays, lost_s, report, cut_off=cut_off)
-    report.keep("new sessions are spoken to through every machine that is left", open_s < within_s, f"{open_s:.1f} s")
+    judge(crowd.callers, victim, strays, lost_s, promises, cut_off=cut_off)
+    promises.keep("new sessions are spoken to through every machine that is left", open_s < within_s, f"{open_s:.1f} s")
     print(f"        Serve has noticed the loss after {noticed_s:.1f} s", flush=True)
-    report.keep("the service is whole again", whole_s < within_s, f"{whole_s:.1f} s, a new machine included")
+    promises.keep("the service is whole again", whole_s < within_s, f"{whole_s:.1f} s, a new machine included")
 
 
-def leave(cluster: Cluster, sessions: int, report: Report) -> None:
+def leave(cluster: Cluster, sessions: int, promises: Promises) -> None:
     """Drain a machine while all speak, with another one in its place."""
     *_, leaving = cluster.machines
     print(f"a machine of {len(cluster.machines)} is drained", flush=True)
@@ -121,7 +111,7 @@ def leave(cluster: Cluster, sessions: int, report: Report) -> None:
         time.sleep(2 * PAUSE_S)
     ends = Counter(answer.outcome for caller in crowd.callers for answer in caller.answers)
     seen = f"{outcomes(crowd.callers)}; {moved} sessions had their gateway there; empty after {took_s:.1f} s"
-    report.keep(
+    promises.keep(
         "every message is spoken, and who is moved is told",
         ends == Counter({"complete": ends["complete"], GOING_AWAY: moved}),
         seen,
@@ -131,19 +121,19 @@ def leave(cluster: Cluster, sessions: int, report: Report) -> None:
 
 
 def judge(
-    callers: Sequence[Caller], victim: Machine, strays: int, lost_s: float, report: Report, *, cut_off: bool
+    callers: Sequence[Caller], victim: Machine, strays: int, lost_s: float, promises: Promises, *, cut_off: bool
 ) -> None:
     """What the sessions have seen of it."""
     there = [caller for caller in callers if caller.address == victim.address]
     others = [caller for caller in callers if caller.address != victim.address]
     cut = [caller for caller in others if caller.answers[-1].outcome == CUT]
     rest = [caller for caller in others if caller not in cut]
-    report.keep(
+    promises.keep(
         "sessions through the lost machine end, and are told by that",
         all(caller.answers[-1].outcome == CUT for caller in there),
         f"{len(there)} sessions, {outcomes(there)}",
     )
-    report.keep(
+    promises.keep(
         "of the others only those end whose gateway it had",
         len(cut) == strays,
         f"{len(cut)} of {len(others)}, and it had {strays}",
@@ -153,7 +143,7 @@ def judge(
         promise, kept = "the rest get one error at most", all(told in ([], [UNAVAILABLE]) for told in failures)
     else:
         promise, kept = "the rest notice nothing", not any(failures)
-    report.keep(promise, kept, f"{len(rest)} sessions, {outcomes(rest)}")
+    promises.keep(promise, kept, f"{len(rest)} sessions, {outcomes(rest)}")
     hit = [
         answer
         for caller in rest
@@ -209,36 +199,36 @@ def main() -> int:
     parser.add_argument("--real", action="store_true", help="the model, with one thread an engine; throughput only")
     parser.add_argument("--short", action="store_true", help="two machines, one of them killed, at whatever pace")
     options = parser.parse_args()
-    report = Report()
+    promises = Promises()
     try:
         with network(), tempfile.TemporaryDirectory() as logs, Cluster(Path(logs)) as cluster:
             if options.short:
-                short(cluster, report)
+                short(cluster, promises)
             elif options.real:
-                grow(cluster, REAL, options, report)
+                grow(cluster, REAL_APP, options, promises)
             else:
-                grow(cluster, TIMED, options, report)
-                lose(cluster, options.sessions, report, WHOLE_WITHIN_S)
-                lose(cluster, options.sessions, report, SILENT_WHOLE_WITHIN_S, cut_off=True)
-                leave(cluster, options.sessions, report)
+                grow(cluster, TIMED_APP, options, promises)
+                lose(cluster, options.sessions, promises, WHOLE_WITHIN_S)
+                lose(cluster, options.sessions, promises, SILENT_WHOLE_WITHIN_S, cut_off=True)
+                leave(cluster, options.sessions, promises)
     except CannotIsolate as exc:
         print(exc, file=sys.stderr)
         return CANNOT_ISOLATE
     except CameNot as exc:
         print(f"BROKEN  {exc}")
         return 1
-    return 1 if report.broken else 0
+    return 1 if promises.broken else 0
 
 
-def short(cluster: Cluster, report: Report) -> None:
+def short(cluster: Cluster, promises: Promises) -> None:
     """What the tests run: no figure of it depends on how busy the machine is."""
     cluster.add_machine()
-    cluster.deploy(config(TIMED, 2), START_WITHIN_S)
+    cluster.deploy(config(TIMED_APP, 2), START_WITHIN_S)
     cluster.wait_until_whole(START_WITHIN_S)
-    lose(cluster, 4, report, START_WITHIN_S)
+    lose(cluster, 4, promises, START_WITHIN_S)
 
 
-def grow(cluster: Cluster, application: str, options: argparse.Namespace, report: Report) -> None:
+def grow(cluster: Cluster, application: str, options: argparse.Namespace, promises: Promises) -> None:
     """Measure one machine, and each one more."""
     cluster.deploy(config(application, options.machines), START_WITHIN_S)
     cluster.wait_until_whole(START_WITHIN_S)
@@ -248,7 +238,7 @@ def grow(cluster: Cluster, application: str, options: argparse.Namespace, report
         cluster.wait_until_whole(START_WITHIN_S)
         ratio = throughput(cluster, options.sessions, options.seconds) / alone
         least = 1 + MIN_GROWTH[application] * (number - 1)
-        report.keep(f"{number} machines carry more than one", ratio >= least, f"{ratio:.2f} times as much")
+        promises.keep(f"{number} machines carry more than one", ratio >= least, f"{ratio:.2f} times as much")
 
 
 if __name__ == "__main__":

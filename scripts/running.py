@@ -23,6 +23,11 @@ import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCAL_CONFIG = ROOT / "configs" / "local.yaml"
+DEPLOYMENTS = ("Gateway", "Chunker", "Kokoro")
+
+REAL_APP, TIMED_APP = "serve_app.app:build", "scripts.cluster.app:build"
+"""The product, and its routes over an engine that only takes its time: what `import_path` may be."""
+
 SERVE_MODES: dict[str, dict[str, str]] = {
     name: {"RAY_SERVE_THROUGHPUT_OPTIMIZED": throughput, "RAY_SERVE_ENABLE_HA_PROXY": ha_proxy}
     for name, throughput, ha_proxy in (

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import httpx
 
-from scripts.changes.promises import Promises
 from scripts.loadtest.arrivals import closed_loop
 from scripts.loadtest.client import Failure, Manner, Server, clock_s, open_socket
 from scripts.loadtest.rounds import Load, run_round
 from scripts.loadtest.stats import Answer, Outcome, Summary, summary
+from scripts.promises import Promises
 from scripts.running import Running
 
 ROOM = {"max_sessions": 2}

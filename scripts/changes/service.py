@@ -9,12 +9,10 @@ from typing import Any
 
 from ray.dashboard.modules.serve.sdk import ServeSubmissionClient
 
+from scripts.promises import CameNot
+
 _DASHBOARD = "http://127.0.0.1:8265"
 _LOOK_EVERY_S = 0.5
-
-
-class CameNot(Exception):
-    """The service did not become what it was to be. The message says what was waited for."""
 
 
 class Service:
@@ -68,6 +66,6 @@ async def until(condition: Callable[[], bool], within_s: float, what: str) -> fl
     began_s = time.monotonic()
     while not await asyncio.to_thread(condition):
         if time.monotonic() - began_s > within_s:
-            raise CameNot(f"{what} did not come within {within_s:g} s")
+            raise CameNot(f"waited {within_s:g} s for {what}")
         await asyncio.sleep(_LOOK_EVERY_S)
     return time.monotonic() - began_s

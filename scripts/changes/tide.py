@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scripts.changes.promises import Promises
 from scripts.changes.service import Service, until
 from scripts.loadtest.arrivals import tide
 from scripts.loadtest.client import Manner, Server, clock_s
 from scripts.loadtest.rounds import Load, run_round
 from scripts.loadtest.stats import Answer, Outcome, summary
+from scripts.promises import Promises
 from scripts.running import Running
 
 AUTOSCALING = {

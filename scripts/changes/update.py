@@ -10,9 +10,9 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from scripts.changes.clients import CROSSED, GOING_AWAY, Account, Crowd, worst
-from scripts.changes.promises import Promises
 from scripts.changes.service import Service, until
-from scripts.running import Running
+from scripts.promises import Promises
+from scripts.running import DEPLOYMENTS, Running
 from serve_app.errors import EngineUnavailable
 
 WITHIN_S = 300.0
@@ -21,7 +21,7 @@ WITHIN_S = 300.0
 AGAIN_WITHIN_S = 5.0
 """From the end of a session to the next one; there is always a replica that takes it."""
 
-ALL = frozenset({"Gateway", "Chunker", "Kokoro"})
+ALL = frozenset(DEPLOYMENTS)
 
 
 async def check_update(

@@ -14,7 +14,8 @@ import httpx
 import yaml
 
 from scripts.cluster.machines import Machine, addresses
-from scripts.running import ROOT
+from scripts.promises import CameNot
+from scripts.running import DEPLOYMENTS, ROOT
 
 CLUSTER_CONFIG = ROOT / "configs" / "cluster.yaml"
 RAY = str(Path(sys.executable).with_name("ray"))
@@ -22,8 +23,6 @@ PORT = 8000
 METRICS_PORT = 8090
 DASHBOARD_PORT = 8265
 LOOK_EVERY_S = 0.25
-
-DEPLOYMENTS = ("Gateway", "Chunker", "Kokoro")
 
 
 def config(import_path: str, machines: int) -> dict[str, Any]:
@@ -37,10 +36,6 @@ def config(import_path: str, machines: int) -> dict[str, Any]:
         options.pop("autoscaling", None)
         options |= {"num_replicas": machines, "max_replicas_per_node": 1, "num_cpus": 0.25, "num_gpus": 0}
     return loaded
-
-
-class CameNot(Exception):
-    """What was waited for did not come. The message says what it was."""
 
 
 class Cluster:

@@ -17,11 +17,11 @@ import httpx
 
 from scripts.loadtest.client import clock_s
 from scripts.loadtest.idle import NotLocal
-from scripts.running import local_config, serve_running
+from scripts.running import DEPLOYMENTS, local_config, serve_running
 from scripts.soak import clients, report
 from scripts.soak.clients import Counts, Target
 from scripts.soak.ledger import Ledger, Outage
-from scripts.soak.machine import PARTS, Sample, growth, replicas, sample
+from scripts.soak.machine import Sample, growth, replicas, sample
 from serve_app.client.address import socket_url
 
 TALKERS = 2
@@ -84,7 +84,7 @@ async def soak(url: str, for_s: float) -> int:
 
 async def _kill_in_turn(target: Target, for_s: float, outages: list[Outage]) -> None:
     """Kill one replica of each part, spread over the middle half of the run, and time until the service is whole."""
-    for number, part in enumerate(PARTS):
+    for number, part in enumerate(DEPLOYMENTS):
         await asyncio.sleep(max(0.0, target.ends_at_s - for_s * (0.75 - number * 0.2) - clock_s()))
         victim = next(process for of, process in replicas(target.http_url) if of == part)
         from_s = clock_s()

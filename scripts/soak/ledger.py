@@ -24,6 +24,10 @@ class Outage:
     from_s: float
     until_s: float | None
 
+    def touches(self, from_s: float, to_s: float) -> bool:
+        """Whether it lasted at any time between the two."""
+        return self.from_s <= to_s and (self.until_s is None or from_s <= self.until_s)
+
 
 @dataclass(slots=True)
 class Ledger:
@@ -83,18 +87,14 @@ class Ledger:
 
     def unprovoked(self, outages: Sequence[Outage]) -> Counter[str]:
         """Failures outside of the outages."""
-        return Counter(
-            how
-            for at_s, how in self.failures
-            if not any(one.from_s <= at_s and (one.until_s is None or at_s <= one.until_s) for one in outages)
-        )
+        return Counter(how for at_s, how in self.failures if not any(one.touches(at_s, at_s) for one in outages))
 
     def drift(self, outages: Sequence[Outage]) -> float | None:
         """Median time to first audio in the last third of the run by that in its first; None: too few messages."""
         calm = [
             (said_s, ttfa_s)
             for said_s, ttfa_s in self.ttfa_s
-            if not any(one.from_s <= said_s + ttfa_s and (one.until_s or said_s) >= said_s for one in outages)
+            if not any(one.touches(said_s, said_s + ttfa_s) for one in outages)
         ]
         if len(calm) < 6:
             return None

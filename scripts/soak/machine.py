@@ -1,6 +1,7 @@
 """The processes of a running service: what they hold, and taking one of them away."""
 
 import re
+import statistics
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -8,9 +9,7 @@ from dataclasses import dataclass
 import psutil
 
 from scripts.loadtest.idle import processes_behind
-
-PARTS = ("Gateway", "Chunker", "Kokoro")
-"""The deployments, by the names that Ray gives their replicas' processes."""
+from scripts.running import DEPLOYMENTS
 
 _REPLICA = re.compile(r"ray::ServeReplica:[^:]+:(\w+?)(?:Replica)?(?:\b|$)")
 SETTLED_AFTER_S = 30.0
@@ -22,7 +21,7 @@ class Sample:
     """What a process held at a moment.
 
     Attributes:
-        part: one of PARTS.
+        part: one of DEPLOYMENTS.
         memory_bytes: what would be free if it ended (USS).
         handles: open files and sockets.
     """
@@ -52,7 +51,7 @@ def replicas(url: str) -> list[tuple[str, psutil.Process]]:
     for process in processes_behind(url):
         with suppress(psutil.Error):
             match = _REPLICA.match(" ".join(process.cmdline()))
-            if match and match[1] in PARTS:
+            if match and match[1] in DEPLOYMENTS:
                 found.append((match[1], process))
     return found
 
@@ -75,19 +74,13 @@ def growth(samples: Sequence[Sample]) -> list[Growth]:
         if len(settled) < 6:
             continue
         third = len(settled) // 3
-        first, last = settled[:third], settled[-third:]
-        grown.append(
-            Growth(
-                of_it[0].part,
-                pid,
-                settled[-1].at_s - settled[0].at_s,
-                _median([one.memory_bytes for one in last]),
-                _median([one.memory_bytes for one in last]) - _median([one.memory_bytes for one in first]),
-                _median([one.handles for one in last]) - _median([one.handles for one in first]),
-            )
+        first, last = (
+            [
+                statistics.median_high(held)
+                for held in zip(*((one.memory_bytes, one.handles) for one in of), strict=True)
+            ]
+            for of in (settled[:third], settled[-third:])
         )
+        watched_s = settled[-1].at_s - settled[0].at_s
+        grown.append(Growth(of_it[0].part, pid, watched_s, last[0], last[0] - first[0], last[1] - first[1]))
     return grown
-
-
-def _median(values: Sequence[int]) -> int:
-    return sorted(values)[len(values) // 2]

@@ -6,9 +6,9 @@ import signal
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from scripts.changes.promises import Promises
 from scripts.changes.tide import AUTOSCALING, check_tide
 from scripts.changes.update import check_update
+from scripts.promises import Promises
 from scripts.running import local_config, serve_running
 from tests.running.conversation import HANG_S, conversation
 

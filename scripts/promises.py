@@ -1,4 +1,8 @@
-"""What was promised and what was seen of it."""
+"""What a check promises and what it saw of it."""
+
+
+class CameNot(Exception):
+    """What was waited for did not come. The message says what it was."""
 
 
 class Promises:
