@@ -1,6 +1,7 @@
 """Rows to audio in one process: the front end and the engine of the service, without the service.
 
-A row is spoken by the class that answers POST /invocations, so its audio is that answer's body, byte for byte.
+A row is spoken by the class that answers POST /invocations, so its audio is that answer's body, byte for byte where the
+engine has as many threads (docs/engine-cpu.md).
 """
 
 import asyncio

@@ -9,6 +9,7 @@ import httpx
 import pyarrow.parquet as pq
 
 from scripts.running import ROOT
+from serve_app.engine.model import available_cores
 from tests.running.conversation import HANG_S
 
 ROWS = [
@@ -23,7 +24,7 @@ def test_a_row_s_audio_is_the_body_of_the_answer_to_the_same_text(stack, tmp_pat
     (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
     command = [sys.executable, "scripts/synthesize_corpus.py", str(tmp_path / "in.jsonl"), str(tmp_path / "out")]
     done = subprocess.run(
-        [*command, "--format", "flac"],
+        [*command, "--format", "flac", "--threads", str(available_cores())],  # as many as the stack's engine
         cwd=ROOT,
         env=os.environ | {"KOKORO_WEIGHTS__SOURCE": "packaged"},
         capture_output=True,
