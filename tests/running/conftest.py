@@ -14,6 +14,13 @@ from serve_app.audio.pcm import from_s16le
 from tests.otlp import Receiver, receiving
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """First those with a stack of their own in the product's mode: once the session's stack is up, it has the ports of
+    HAProxy's statistics and of the dashboard until the end.
+    """
+    items.sort(key=lambda item: "timed_stack" not in getattr(item, "fixturenames", ()))
+
+
 @pytest.fixture(scope="session")
 def stack() -> Iterator[Running]:
     """configs/local.yaml with the packaged weights, whose figures are known, in the mode that the product sets."""
