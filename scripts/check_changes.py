@@ -11,7 +11,7 @@ import sys
 from scripts.changes.overload import MAX_WAIT_S, ROOM, check_overload
 from scripts.changes.tide import AUTOSCALING, check_tide
 from scripts.changes.update import CHANGES, check_update
-from scripts.promises import Promises
+from scripts.promises import CameNot, Promises
 from scripts.running import REAL_APP, TIMED_APP, local_config, serve_running
 
 
@@ -30,7 +30,11 @@ def main() -> int:
     overload.add_argument("--answers", type=int, default=4, help="of each session in a round (default: %(default)s)")
     options = parser.parse_args()
     promises = Promises()
-    {"update": _update, "tide": _tide, "overload": _overload}[options.command](options, promises)
+    try:
+        {"update": _update, "tide": _tide, "overload": _overload}[options.command](options, promises)
+    except CameNot as exc:
+        print(f"BROKEN  {exc}")
+        return 1
     print(f"{promises.broken} promises broken" if promises.broken else "every promise kept")
     return 1 if promises.broken else 0
 

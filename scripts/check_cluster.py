@@ -55,7 +55,9 @@ def throughput(cluster: Cluster, sessions: int, seconds: float) -> float:
     return per_s
 
 
-def lose(cluster: Cluster, sessions: int, promises: Promises, within_s: float, *, cut_off: bool = False) -> None:
+def lose(
+    cluster: Cluster, sessions: int, promises: Promises, within_s: float = WHOLE_WITHIN_S, *, cut_off: bool = False
+) -> None:
     """Take a machine away while all speak, and start another one, as a cloud would.
 
     Args:
@@ -87,9 +89,9 @@ def lose(cluster: Cluster, sessions: int, promises: Promises, within_s: float, *
         whole_s = time.monotonic() - lost_s
         time.sleep(SETTLE_S)
     judge(crowd.callers, victim, strays, lost_s, promises, cut_off=cut_off)
-    promises.keep("new sessions are spoken to through every machine that is left", open_s < within_s, f"{open_s:.1f} s")
+    promises.keep_within("new sessions are spoken to through every machine that is left", open_s, within_s)
     print(f"        Serve has noticed the loss after {noticed_s:.1f} s", flush=True)
-    promises.keep("the service is whole again", whole_s < within_s, f"{whole_s:.1f} s, a new machine included")
+    promises.keep_within("the service is whole again", whole_s, within_s, "a new machine included")
 
 
 def leave(cluster: Cluster, sessions: int, promises: Promises) -> None:
@@ -199,7 +201,7 @@ def main() -> int:
     parser.add_argument("--real", action="store_true", help="the model, with one thread an engine; throughput only")
     parser.add_argument("--short", action="store_true", help="two machines, one of them killed, at whatever pace")
     options = parser.parse_args()
-    promises = Promises()
+    promises = Promises(timed=not options.short)
     try:
         with network(), tempfile.TemporaryDirectory() as logs, Cluster(Path(logs)) as cluster:
             if options.short:
@@ -208,7 +210,7 @@ def main() -> int:
                 grow(cluster, REAL_APP, options, promises)
             else:
                 grow(cluster, TIMED_APP, options, promises)
-                lose(cluster, options.sessions, promises, WHOLE_WITHIN_S)
+                lose(cluster, options.sessions, promises)
                 lose(cluster, options.sessions, promises, SILENT_WHOLE_WITHIN_S, cut_off=True)
                 leave(cluster, options.sessions, promises)
     except CannotIsolate as exc:
@@ -221,11 +223,11 @@ def main() -> int:
 
 
 def short(cluster: Cluster, promises: Promises) -> None:
-    """What the tests run: no figure of it depends on how busy the machine is."""
+    """What the tests run: how long things took is told and breaks nothing."""
     cluster.add_machine()
     cluster.deploy(config(TIMED_APP, 2), START_WITHIN_S)
     cluster.wait_until_whole(START_WITHIN_S)
-    lose(cluster, 4, promises, START_WITHIN_S)
+    lose(cluster, 4, promises)
 
 
 def grow(cluster: Cluster, application: str, options: argparse.Namespace, promises: Promises) -> None:

@@ -130,7 +130,7 @@ def _judge(promises: Promises, what: str, refusals: Sequence[Refusal]) -> None:
         f"{what}: refused with 503", refusals and not wrong, f"{len(refusals)} times" if not wrong else str(wrong)
     )
     slowest_s = max((one.took_s for one in refusals), default=0.0)
-    promises.keep(f"{what}: at once", slowest_s < REFUSED_WITHIN_S, f"the slowest after {slowest_s:.3f} s")
+    promises.keep_within(f"{what}: at once", slowest_s, REFUSED_WITHIN_S, "the slowest")
     untold = sum(one.retry_after_s is None for one in refusals)
     promises.keep(f"{what}: with a Retry-After", not untold, f"{untold} without")
 

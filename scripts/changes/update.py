@@ -80,9 +80,7 @@ async def _change(
     )
     closes = set(account.closes["talking"] + account.closes["silent"])
     promises.keep(f"{what}: sessions end with 1001", closes == ({GOING_AWAY} if renewed else set()), str(closes or "-"))
-    promises.keep(
-        f"{what}: another session at once", max(account.again_s, default=0.0) < AGAIN_WITHIN_S, worst(account.again_s)
-    )
+    promises.keep_within(f"{what}: another session at once", max(account.again_s, default=0.0), AGAIN_WITHIN_S)
     promises.keep(f"{what}: requests answered", set(account.requests) == {"200"}, str(dict(account.requests)))
 
 

@@ -25,13 +25,13 @@ def timed_stack():
 
 
 def test_limits_change_without_a_restart_and_everything_else_without_a_gap(timed_stack):
-    promises = Promises()
+    promises = Promises(timed=False)
     asyncio.run(check_update(timed_stack, CONFIG, promises, ["limits", "arguments"], talkers=2, silent=2))
     assert promises.broken == 0
 
 
 def test_engines_come_and_go_with_the_tide_and_every_answer_is_whole(timed_stack):
-    promises = Promises()
+    promises = Promises(timed=False)
     asyncio.run(check_tide(timed_stack, CONFIG, promises, period_s=20.0, tides=1))
     assert promises.broken == 0
 
