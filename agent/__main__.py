@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m agent",
         description="A voice agent: answers in text and speech on POST /invocations, as Bedrock AgentCore calls it. "
-        "Every option, and more, can be set in the environment as VOICE_AGENT_NAME.",
+        "What the model and the speech are, and more, can be set in the environment as VOICE_AGENT_NAME.",
     )
     parser.add_argument("--host", default="127.0.0.1", help="0.0.0.0 in a container (default: %(default)s)")
     parser.add_argument("--port", type=int, default=8080, help="(default: %(default)s)")

@@ -44,6 +44,8 @@ class Autoscaling(_Section):
 
     q_max: the largest concurrency of one instance at which p95 TTFA keeps the promise; sizes an alarm.
     target_concurrency: what scaling out aims at for each instance; below q_max by what arrives while one starts.
+    min_instances, max_instances: the endpoint's size at rest and at most; each costs as long as it is there.
+    scale_out_cooldown_s, scale_in_cooldown_s: from one change to the next in the same direction, as AWS counts it.
     """
 
     q_max: Concurrency = 8.0
@@ -114,6 +116,7 @@ class Settings(_Section):
 
     name: of the endpoint, and the first part of every other name. Renamed, it is another deployment.
     region, profile: where, and as whom; the profile may be left to AWS_PROFILE or the chain of credentials.
+    instance_type: of each server, one with one GPU; `image.cuda` has to suit its driver.
     weights: `auto`, `hub`, `packaged`, a folder in the official layout, or `s3://bucket/prefix`.
     environment: variables of the container, such as KOKORO_ENGINE__MAX_BATCH.
     """
