@@ -45,7 +45,8 @@ class FakeKokoroReplica(Kokoro):
 
     def __init__(self, settings: Settings) -> None:
         log_through_serve()
-        super().__init__(FakeEngine(cost_s=self.cost_s, max_queue=settings.engine.max_queue))
+        engine = settings.engine
+        super().__init__(FakeEngine(cost_s=self.cost_s, max_queue=engine.max_queue, max_wait_s=engine.max_wait_s))
 
 
 def build(args: Mapping[str, Any]) -> Application:
