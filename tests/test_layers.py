@@ -95,6 +95,7 @@ LAYERS: dict[str, set[str]] = {
         "ray",
         "starlette",
         "uvicorn",
+        "websockets",
         "serve_app.config",
         "serve_app.engine.types",
         "serve_app.errors",

@@ -13,6 +13,7 @@ from serve_app.deployments.exposition import MetricsText, node_exporter
 from serve_app.deployments.leaving import UNROUTED_AFTER_S, leave_when_stopped
 from serve_app.deployments.listening import listen_on_node_address
 from serve_app.deployments.remote import RemoteEngine, RemotePhonemizer
+from serve_app.deployments.sockets import bound_websockets
 from serve_app.deployments.telemetry import RayRecorder, log_through_serve, open_tracer
 from serve_app.server.gateway import create_app
 from serve_app.server.speech import Speech
@@ -29,7 +30,8 @@ class Gateway:
     def __init__(self, settings: Settings, chunker: DeploymentHandle, kokoro: DeploymentHandle) -> None:
         log_through_serve()
         listen_on_node_address()
-        self._settings, self._limited = settings, False
+        self._settings, self._limits, self._limited = settings, settings.limits, False
+        bound_websockets(lambda: self._limits.max_body_bytes)
         recorder, tracer = RayRecorder(), open_tracer(settings.tracing, "kokoro-gateway")
         self._speech = Speech(
             RemotePhonemizer(chunker, tracer),
@@ -62,7 +64,7 @@ class Gateway:
                 raise
             log.error("the limits stay as they are: %s", exc)
             return
-        self._limited = True
+        self._limits, self._limited = changed, True
         self._speech.lookahead_segments = changed.lookahead_segments
         self._app.limit(changed)
 

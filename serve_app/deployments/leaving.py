@@ -1,17 +1,15 @@
 """How a gateway replica that Serve stops ends its sessions: they finish the message in hand, as its requests do.
 
 Ray Serve 2.60 tells an application nothing when it stops a replica. It waits for what is open, which a session may be
-for hours, and then ends the process; behind HAProxy it has the replica's own server (uvicorn) exit first, which ends
-every WebSocket there and then, with 1012. It has no setting for either, so two methods are replaced in the replica's
+for hours, and then ends the process; behind HAProxy it has the replica's own server exit first (its WebSockets stay
+open all the same: serve_app/deployments/sockets.py). It has no setting for it, so a method is replaced in the replica's
 process. tests/running/test_changes.py looks at what really happens.
 """
 
 import asyncio
 from collections.abc import Callable
 
-import uvicorn.config
 from ray.serve._private import replica
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 UNROUTED_AFTER_S = 1.0
 """From the order to stop until nothing new comes: the server has closed its listener, proxies have other replicas."""
@@ -26,13 +24,3 @@ def leave_when_stopped(leave: Callable[[], None]) -> None:
         await stop(self)
 
     replica.Replica.perform_graceful_shutdown = stop_and_leave
-    uvicorn.config.WS_PROTOCOLS["auto"] = f"{__name__}:LeavingWebSocket"
-
-
-class LeavingWebSocket(WebSocketsSansIOProtocol):
-    """uvicorn's own protocol but for its end."""
-
-    def shutdown(self) -> None:
-        """The server exits. It waits for this connection, as it does for one with a request in hand."""
-        if self.close_sent:
-            super().shutdown()

@@ -37,10 +37,13 @@ class OtlpTracer:
         provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=SENT_EVERY_MS))
         self._tracer = provider.get_tracer("serve_app", VERSION)
 
-    def begin(self, name: str, parent: str = "", /, **attributes: Attribute) -> "OtlpSpan":
+    def begin(self, name: str, parent: str = "", /, *, ago_s: float = 0.0, **attributes: Attribute) -> "OtlpSpan":
         """See `Tracer.begin`."""
         context = _PROPAGATOR.extract({_CONTEXT: parent}) if parent else None
-        return OtlpSpan(self._tracer, self._tracer.start_span(name, context, attributes=attributes))
+        began_ns = time.time_ns() - round(ago_s * 1e9)
+        return OtlpSpan(
+            self._tracer, self._tracer.start_span(name, context, attributes=attributes, start_time=began_ns)
+        )
 
     def carried(self) -> tuple[str, ...]:
         """See `Tracer.carried`."""

@@ -5,11 +5,11 @@ import json
 
 import pytest
 import uvicorn.config
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from serve_app.deployments import leaving
+from serve_app.deployments.sockets import bound_websockets
 from serve_app.engine.fake import FakeEngine
 from tests.asgi import turns_until
 from tests.fakes import app_over
@@ -39,18 +39,12 @@ def replica(monkeypatch):
     return leaving.replica.Replica
 
 
-def test_uvicorn_speaks_by_the_protocol_that_is_changed_here():
-    """Ray's servers take whatever uvicorn calls `auto`."""
-    config = uvicorn.Config(app_over(FakeEngine()))
-    config.load()
-    assert config.ws_protocol_class is WebSocketsSansIOProtocol
-
-
 def test_its_sessions_finish_the_message_in_hand_and_idle_ones_close_at_once(replica):
     async def scenario():
         engine = FakeEngine(gated=True)
         app = app_over(engine)
         leaving.leave_when_stopped(lambda: app.leave_soon(HANG_S))
+        bound_websockets(lambda: 1_000_000)
         server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
         serving = asyncio.create_task(server.serve())
         await turns_until(lambda: server.started)
