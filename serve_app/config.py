@@ -42,7 +42,7 @@ class EngineSettings(_Section):
 
     device: `auto` takes a GPU where there is one.
     threads: CPU threads of one forward pass; null: all cores this process may use.
-    max_batch: segments in one forward pass.
+    max_batch: segments in one forward pass; null: what suits the device (`default_batch`).
     max_wait_s: how long a listener may be kept in silence; a new utterance that would begin later, as measured, is
         refused (`queue_saturated`) with the time after which it would not be.
     max_queue: segments that may wait, whatever their listeners still have to hear; a bound on memory.
@@ -52,7 +52,7 @@ class EngineSettings(_Section):
 
     device: str = "auto"
     threads: Count | None = None
-    max_batch: Count = 1
+    max_batch: Count | None = None
     max_wait_s: Seconds = 30.0
     max_queue: Count = 1024
     job_overdue_s: Seconds = 30.0

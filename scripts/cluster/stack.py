@@ -30,7 +30,7 @@ def config(import_path: str, machines: int) -> dict[str, Any]:
     loaded: dict[str, Any] = yaml.safe_load(CLUSTER_CONFIG.read_text())
     [application] = loaded["applications"]
     application["import_path"] = import_path
-    application["args"]["engine"] |= {"threads": 1, "max_batch": 1}
+    application["args"]["engine"]["threads"] = 1
     for deployment in ("gateway", "chunker", "kokoro"):
         options = application["args"][deployment]
         options.pop("autoscaling", None)

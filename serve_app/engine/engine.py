@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
 from serve_app.config import EngineSettings, WeightsSettings
-from serve_app.engine.schedule import Pending, Policy, Schedule
+from serve_app.engine.schedule import Pending, Policy, Schedule, default_batch
 from serve_app.engine.types import AudioChunk, EngineInfo, Segment, check_segment
 from serve_app.errors import EngineUnavailable, Internal, SpeechError
 from serve_app.metrics import (
@@ -67,7 +67,8 @@ class KokoroEngine:
             clock: seconds; tells when a segment came, and for how long a forward pass has been running.
         """
         self._synthesizer = synthesizer
-        self._schedule = Schedule(Policy(settings.max_batch, settings.max_queue, settings.max_wait_s))
+        max_batch = settings.max_batch or default_batch(synthesizer.info.device)
+        self._schedule = Schedule(Policy(max_batch, settings.max_queue, settings.max_wait_s))
         self._job_overdue_s = settings.job_overdue_s
         self._recorder = recorder
         self._clock = clock

@@ -76,6 +76,15 @@ class Pending:
         self.bucket = bisect_left(BUCKET_TOKENS, self.tokens)
 
 
+def default_batch(device: str) -> int:
+    """`max_batch` for a type of device.
+
+    A pass on a GPU is some 2 500 launches, which a batch makes once. A CPU computes items one by one in any case
+    (network/grouping.py), and the first of them would be heard when the last one is done.
+    """
+    return 16 if device == "cuda" else 1
+
+
 def plan_batch(waiting: Iterable[Pending], max_batch: int, now_s: float, times: PassTimes) -> list[Pending]:
     """Pick the next forward pass out of what waits, given in order of arrival; [] only if nothing does.
 

@@ -245,6 +245,25 @@ def test_in_a_batch_only_the_segment_at_fault_fails(build: Build) -> None:
     keep(scenario, engine)
 
 
+@pytest.mark.parametrize(("device", "together"), [("cuda", ["b0", "c0", "d0"]), ("cpu", ["b0"])])
+def test_sessions_share_a_pass_on_a_gpu_unless_the_settings_say_otherwise(
+    device: str, together: list[str], build: Build
+) -> None:
+    tones = Tones(gated=True)
+    tones.info = EngineInfo(SAMPLE_RATE, (VOICE,), device)
+    engine = build(tones)
+
+    async def scenario(_: object) -> None:
+        first, _ = await ask(engine, segment("a0"))
+        assert await tones.running() == ["a0"]
+        others, _ = await ask(engine, *map(segment, ("b0", "c0", "d0")))
+        tones.gate.release(4)
+        assert await tones.running() == together
+        await asyncio.gather(*first, *others)
+
+    keep(scenario, engine)
+
+
 def test_an_overdue_pass_is_noticed_and_forgiven_when_it_ends(build: Build) -> None:
     tones, clock = Tones(gated=True), Clock()
     engine = build(tones, clock, job_overdue_s=30)
