@@ -21,7 +21,7 @@ from scripts.running import DEPLOYMENTS, local_config, serve_running
 from scripts.soak import clients, report
 from scripts.soak.clients import Counts, Target
 from scripts.soak.ledger import Ledger, Outage
-from scripts.soak.machine import Sample, growth, replicas, sample
+from scripts.soak.machine import Sample, growth, parts, replicas, sample
 from serve_app.client.address import socket_url
 
 TALKERS = 2
@@ -95,7 +95,7 @@ async def _kill_in_turn(target: Target, for_s: float, outages: list[Outage]) -> 
 
 
 async def _whole_again(target: Target, until_s: float) -> float | None:
-    """When a new session's first message was complete."""
+    """When a new answer was complete."""
     while clock_s() < until_s:
         try:
             async with httpx.AsyncClient(base_url=target.http_url, timeout=10.0, trust_env=False) as client:
@@ -110,7 +110,7 @@ async def _whole_again(target: Target, until_s: float) -> float | None:
 
 async def _watch(target: Target, every_s: float, samples: list[Sample]) -> None:
     while not target.over:
-        samples += sample(await asyncio.to_thread(replicas, target.http_url), clock_s())
+        samples += sample(await asyncio.to_thread(parts, target.http_url), clock_s())
         await asyncio.sleep(every_s)
 
 

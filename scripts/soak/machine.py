@@ -5,13 +5,14 @@ import statistics
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import PurePath
 
 import psutil
 
 from scripts.loadtest.idle import processes_behind
 from scripts.running import DEPLOYMENTS
 
-_REPLICA = re.compile(r"ray::ServeReplica:[^:]+:(\w+?)(?:Replica)?(?:\b|$)")
+_TITLE = re.compile(r"ray::(?:ServeReplica:[^:]+:)?(\w+?)(?:Replica)?(?:\b|$)")
 SETTLED_AFTER_S = 30.0
 """Of a process's life: before that, libraries, codecs and the allocator's arenas are still being filled."""
 
@@ -21,7 +22,7 @@ class Sample:
     """What a process held at a moment.
 
     Attributes:
-        part: one of DEPLOYMENTS.
+        part: one of DEPLOYMENTS, or what else runs for the service.
         memory_bytes: what would be free if it ended (USS).
         handles: open files and sockets.
     """
@@ -45,15 +46,27 @@ class Growth:
     grown_handles: int
 
 
-def replicas(url: str) -> list[tuple[str, psutil.Process]]:
-    """The replicas' processes of a service on this machine, with their parts. Raises NotLocal."""
+def parts(url: str) -> list[tuple[str, psutil.Process]]:
+    """All processes of a service on this machine, its own and Ray's, with what they are. Raises NotLocal."""
     found = []
     for process in processes_behind(url):
         with suppress(psutil.Error):
-            match = _REPLICA.match(" ".join(process.cmdline()))
-            if match and match[1] in DEPLOYMENTS:
-                found.append((match[1], process))
+            if command := process.cmdline():
+                found.append((part_of(command), process))
     return found
+
+
+def replicas(url: str) -> list[tuple[str, psutil.Process]]:
+    """Those of them that are replicas. Raises NotLocal."""
+    return [(part, process) for part, process in parts(url) if part in DEPLOYMENTS]
+
+
+def part_of(command: Sequence[str]) -> str:
+    """What a process is, by its command line: Ray's actors have a title in its place."""
+    if match := _TITLE.match(command[0]):
+        return match[1]
+    script = next((word for word in command if word.endswith(".py")), command[0].partition(" ")[0])
+    return PurePath(script).name
 
 
 def sample(of: Iterable[tuple[str, psutil.Process]], now_s: float) -> list[Sample]:

@@ -2,7 +2,7 @@ import pytest
 
 from scripts.soak.clients import Counts
 from scripts.soak.ledger import Ledger, Outage
-from scripts.soak.machine import Growth, Sample, growth
+from scripts.soak.machine import Growth, Sample, growth, part_of
 from scripts.soak.report import MOST_GROWN_BYTES, broken
 
 
@@ -113,3 +113,18 @@ def test_what_has_grown_too_much_or_stays_behind_is_told():
     leak = Growth("Gateway", 7, 1000.0, 1 << 30, MOST_GROWN_BYTES + 1, 0)
     assert len(told(ledger, grown=[leak])) == 1
     assert told(ledger, left={"kokoro_active_sessions": 1.0}) == ["kokoro_active_sessions is 1 when all have gone"]
+
+
+@pytest.mark.parametrize(
+    ("command", "part"),
+    [
+        (["ray::ServeReplica:kokoro:Kokoro.synthesize"], "Kokoro"),
+        (["ray::ServeReplica:kokoro:FakeKokoroReplica"], "FakeKokoro"),
+        (["ray::HAProxyManager"], "HAProxyManager"),
+        (["ray-dashboard-NodeHead-0 (/usr/bin/python -c x)"], "ray-dashboard-NodeHead-0"),
+        (["/opt/ray/raylet/raylet", "--raylet_socket_name=/x"], "raylet"),
+        (["/usr/bin/python", "-u", "/opt/ray/log_monitor.py", "--x"], "log_monitor.py"),
+    ],
+)
+def test_a_process_is_named_by_what_it_does(command, part):
+    assert part_of(command) == part
