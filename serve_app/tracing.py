@@ -34,7 +34,7 @@ class Span(Protocol):
 class Tracer(Protocol):
     """Makes spans. Never raises, never waits for whoever gathers them."""
 
-    def begin(self, name: str, parent: str = "", /, **attributes: Attribute) -> Span:
+    def begin(self, name: str, parent: str = "", /, *, ago_s: float = 0.0, **attributes: Attribute) -> Span:
         """Begin a part of the current span, or of `parent`, the context of a span in another process."""
         ...
 
@@ -68,7 +68,7 @@ class NoTracer:
 
     _span = _NoSpan()
 
-    def begin(self, name: str, parent: str = "", /, **attributes: Attribute) -> Span:
+    def begin(self, name: str, parent: str = "", /, *, ago_s: float = 0.0, **attributes: Attribute) -> Span:
         return self._span
 
     def carried(self) -> tuple[str, ...]:

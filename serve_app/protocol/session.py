@@ -79,11 +79,15 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Start to synthesize an utterance, which is then in hand. Not `final`: `More` follows."""
+    """Start to synthesize an utterance, which is then in hand. Not `final`: `More` follows.
+
+    `waited_s`: since its message came, or the first of its text_delta messages.
+    """
 
     request: SpeechRequest
     sentences: tuple[str, ...]
     final: bool
+    waited_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +133,7 @@ class _Utterance:
     """An accepted text. `text_bytes` counts what is not yet given to the runner."""
 
     request: SpeechRequest
+    received_s: float
     text_bytes: int = 0
     ended: bool = True  # nothing is added to it any more
     begun_s: float = 0.0
@@ -313,7 +318,7 @@ class Session:
         except SpeechError as error:
             return [Send(error_frame(error, message.request_id))]
         self._allowance.spend(len(message.text), now_s)
-        self._inbox.append(_Utterance(_request(message), text_bytes))
+        self._inbox.append(_Utterance(_request(message), now_s, text_bytes))
         return self._advance(now_s)
 
     def _start_feeding(self, message: TextDelta, now_s: float, epoch_s: float) -> list[Action]:
@@ -322,7 +327,7 @@ class Session:
         except SpeechError as error:
             self._state, self._spoiled_id = State.SPOILED, message.request_id
             return [Send(error_frame(error, message.request_id))]
-        self._fed = _Fed(_request(message, text=""))
+        self._fed = _Fed(_request(message, text=""), now_s)
         self._inbox.append(self._fed)
         return self._feed(message, now_s, epoch_s)
 
@@ -423,7 +428,8 @@ class Session:
             actions.append(Send(SynthesisStart(next_up.request_id)))
             if sentences:
                 self._hand, next_up.begun_s = next_up, now_s
-                actions.append(Begin(next_up.request, sentences, final=next_up.ended))
+                waited_s = now_s - next_up.received_s
+                actions.append(Begin(next_up.request, sentences, final=next_up.ended, waited_s=waited_s))
             else:
                 actions.append(Send(SynthesisComplete(next_up.request_id, 0.0, 0.0)))
         if self._ending is not None and self._hand is None and not self._inbox:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import time
 
 from serve_app.access.callers import ANYBODY, Caller
@@ -17,7 +18,7 @@ HEARD_GAP_S = 0.02
 
 
 class Account:
-    """Opened when an utterance is accepted, closed exactly once with its outcome."""
+    """Opened when an utterance's turn comes, closed exactly once: when its last byte was sent, or none will be."""
 
     def __init__(
         self,
@@ -28,15 +29,22 @@ class Account:
         session_id: str,
         request_id: str,
         streamed: bool = True,
+        waited_s: float = 0.0,
         caller: Caller = ANYBODY,
     ) -> None:
-        """`streamed`: the listener hears what is ready; gaps can't be heard in an answer that comes as a whole."""
+        """
+        Args:
+            streamed: the listener hears what is ready. In an answer that comes as a whole neither first audio nor gaps
+                are heard.
+            waited_s: for its turn, in the session's inbox.
+        """
         self._recorder, self._route = recorder, route
         self._ids = {**caller.ids, "session_id": session_id, "request_id": request_id}
         self._streamed = streamed
-        self.span = tracer.begin("utterance", route=route, **self._ids)
-        self._spoke_at_s = 0.0
-        self._accepted_s = time.monotonic()
+        self.span = tracer.begin("utterance", ago_s=waited_s, route=route, **self._ids)
+        if waited_s:
+            self.span.past("waiting", ago_s=waited_s, lasted_s=waited_s)
+        self._begun_s = self._spoke_s = time.monotonic()
         self._ttfa_s: float | None = None
         self._segments = 0
         self._gap_s = 0.0
@@ -45,8 +53,8 @@ class Account:
 
     @property
     def elapsed_s(self) -> float:
-        """Wall seconds since the utterance was accepted."""
-        return time.monotonic() - self._accepted_s
+        """Wall seconds since its turn came."""
+        return time.monotonic() - self._begun_s
 
     @property
     def rtf(self) -> float:
@@ -56,20 +64,24 @@ class Account:
     def spoke(self, spoken: Spoken) -> None:
         """More audio came out of the engine."""
         if not self.audio_s:
-            self._spoke_at_s = self.elapsed_s
+            self._spoke_s = time.monotonic()
         self._segments += spoken.segments
         self.audio_s += duration_s(len(spoken.samples), spoken.sample_rate)
         self.inference_s += spoken.inference_s
         if self._streamed and spoken.gap_s >= HEARD_GAP_S:
             self._gap_s += spoken.gap_s
 
-    def sent(self) -> None:
-        """Audio bytes were handed to the socket; the first ones count as first audio."""
-        if self._ttfa_s is None:
-            self._ttfa_s = self.elapsed_s
+    def sent(self, free_since_s: float = -math.inf) -> None:
+        """Audio bytes were handed to the socket; the first ones of a streamed answer count as first audio.
+
+        `free_since_s`: when, on the monotonic clock, the last byte of the utterance before was. Until then its listener
+        did not wait for this one, whose turn may have come while a client that is slow to read took the rest.
+        """
+        if self._streamed and self._ttfa_s is None:
+            now_s = time.monotonic()
+            self._ttfa_s = now_s - max(self._begun_s, free_since_s)
             self._recorder.record(TTFA_S, self._ttfa_s, route=self._route)
-            encoded_s = self._ttfa_s - self._spoke_at_s
-            self.span.past("first audio", ago_s=encoded_s, lasted_s=encoded_s)
+            self.span.past("first audio", ago_s=now_s - self._spoke_s, lasted_s=now_s - self._spoke_s)
 
     def close(self, outcome: str, *, characters: int) -> None:
         """`complete`, `cancelled`, `disconnected` (also a client that takes nothing), or the code of the error."""

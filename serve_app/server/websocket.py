@@ -8,6 +8,7 @@ do is decided by the session (serve_app/protocol/session.py), which knows no soc
 import asyncio
 import json
 import logging
+import math
 import time
 from collections import deque
 from contextlib import aclosing
@@ -24,7 +25,7 @@ from serve_app.access.keys import SUBPROTOCOL, KeyRing
 from serve_app.audio.encoders import AudioEncoder, open_encoder
 from serve_app.audio.pcm import duration_s, slices
 from serve_app.config import LimitSettings
-from serve_app.errors import QueueSaturated, RateLimited, SpeechError, Unauthorized
+from serve_app.errors import EngineUnavailable, QueueSaturated, RateLimited, SpeechError, Unauthorized
 from serve_app.metrics import ACTIVE_SESSIONS, REFUSALS, SESSIONS_ENDED, Recorder
 from serve_app.protocol.framing import audio_frames
 from serve_app.protocol.messages import ErrorFrame, Words, dump_frame
@@ -45,21 +46,42 @@ HIGH_WATER_BYTES = 128 * 1024
 MAX_CONTROL_FRAMES = 4096
 """Answers that may wait for a client that sends but does not read; past it the client counts as gone."""
 
+REFUSED_FOR = {
+    QueueSaturated.code: "inbox",
+    RateLimited.code: "key",
+    EngineUnavailable.code: "draining",
+    Unauthorized.code: "key",
+}
+"""Why a session turns a message away that it has not begun, by the error that it answers."""
+
 
 @dataclass(frozen=True, slots=True)
 class AudioFrame:
-    """Bytes for one binary frame, the seconds of audio they carry, and the utterance that they are of."""
+    """Bytes for one binary frame, the seconds of audio they carry, and the account of their utterance."""
 
     data: bytes
     duration_s: float
-    of: object
+    account: Account
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """No frame: behind it comes no more of an utterance's audio, and its account is closed."""
+
+    account: Account
+    outcome: str
+    characters: int
+
+
+type Frame = str | AudioFrame | Settled | Close
+"""A control frame, audio, the end of an utterance, the end of the session."""
 
 
 class Outbox:
-    """Frames on their way to one socket, in order: control frames as text, audio as bytes, and the end."""
+    """Frames on their way to one socket, in order."""
 
     def __init__(self) -> None:
-        self._frames: deque[str | AudioFrame | Close] = deque()
+        self._frames: deque[Frame] = deque()
         self._audio_bytes = 0
         self._changed = asyncio.Event()
         self._room = asyncio.Event()
@@ -68,8 +90,8 @@ class Outbox:
     def __len__(self) -> int:
         return len(self._frames)
 
-    def put(self, frame: str | Close) -> None:
-        """Append a control frame or the end of the session; never waits."""
+    def put(self, frame: str | Settled | Close) -> None:
+        """Append anything but audio; never waits."""
         self._frames.append(frame)
         self._changed.set()
 
@@ -80,14 +102,23 @@ class Outbox:
         self._count(len(frame.data))
         self._changed.set()
 
-    def drop_audio(self, of: object) -> float:
+    def drop_audio(self, account: Account) -> float:
         """Barge-in: forget the unsent audio of one utterance, not the end of the one before. Returns its seconds."""
-        dropped = [frame for frame in self._frames if isinstance(frame, AudioFrame) and frame.of is of]
-        self._frames = deque(frame for frame in self._frames if not isinstance(frame, AudioFrame) or frame.of is not of)
+        kept, dropped = deque[Frame](), list[AudioFrame]()
+        for frame in self._frames:
+            if isinstance(frame, AudioFrame) and frame.account is account:
+                dropped.append(frame)
+            else:
+                kept.append(frame)
+        self._frames = kept
         self._count(-sum(len(frame.data) for frame in dropped))
         return sum(frame.duration_s for frame in dropped)
 
-    async def get(self) -> str | AudioFrame | Close:
+    def settled(self) -> list[Settled]:
+        """Utterances whose end is still in here."""
+        return [frame for frame in self._frames if isinstance(frame, Settled)]
+
+    async def get(self) -> Frame:
         """The next frame to send; waits for one."""
         while not self._frames:
             self._changed.clear()
@@ -137,10 +168,13 @@ class Connection:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            for unsent in self._outbox.settled():
+                outcome = "disconnected" if unsent.outcome == "complete" else unsent.outcome
+                unsent.account.close(outcome, characters=unsent.characters)
 
     def shut_down(self, within_s: float | None) -> None:
         """Finish the message in hand, or fail it when the time is up, then close with 1001."""
-        self._apply(self._session.shutdown(time.monotonic()))
+        self._apply_counted(self._session.shutdown(time.monotonic()))
         if within_s is not None:
             self._patience = asyncio.get_running_loop().call_later(within_s, self._give_up)
 
@@ -149,7 +183,7 @@ class Connection:
 
     def expel(self, error: SpeechError) -> None:
         """End the session now, with the message in hand and those that wait."""
-        self._apply(self._session.expel(error, time.monotonic()))
+        self._apply_counted(self._session.expel(error, time.monotonic()))
 
     async def _read(self) -> str:
         while True:
@@ -163,21 +197,18 @@ class Connection:
                 return "disconnected"
             text = message.get("text")
             raw = message["bytes"] if text is None else text
-            actions = self._session.receive(raw, time.monotonic(), time.time())
-            self._record_refusals(actions)
-            self._apply(actions)
+            self._apply_counted(self._session.receive(raw, time.monotonic(), time.time()))
             if len(self._outbox) > MAX_CONTROL_FRAMES:
                 return "stalled"
             await asyncio.sleep(0)  # a server may have a whole burst at hand: the writer and other sessions go between
 
-    def _record_refusals(self, answer: list[Action]) -> None:
-        """Of messages that the inbox has no room for, or their key; what the engine refuses was in hand before."""
-        for action in answer:
+    def _apply_counted(self, actions: list[Action]) -> None:
+        """Apply, and count what is refused before it was in hand; the rest is in the account of its utterance."""
+        for action in actions:
             match action:
-                case Send(frame=ErrorFrame(code=QueueSaturated.code)):
-                    self._recorder.record(REFUSALS, reason="inbox")
-                case Send(frame=ErrorFrame(code=RateLimited.code)):
-                    self._recorder.record(REFUSALS, reason="key")
+                case Send(frame=ErrorFrame(code=code)) if code in REFUSED_FOR:
+                    self._recorder.record(REFUSALS, reason=REFUSED_FOR[code])
+        self._apply(actions)
 
     def _deadline(self) -> float | None:
         idle_deadline_s = self._session.idle_deadline_s
@@ -203,6 +234,7 @@ class Connection:
                     assert_never(action)
 
     async def _write(self) -> str:
+        free_since_s = -math.inf
         while True:
             frame = await self._outbox.get()
             try:
@@ -210,8 +242,12 @@ class Connection:
                     match frame:
                         case str():
                             await self._socket.send_text(frame)
-                        case AudioFrame(data=data):
+                        case AudioFrame(data=data, account=account):
                             await self._socket.send_bytes(data)
+                            account.sent(free_since_s)
+                        case Settled(account=account, outcome=outcome, characters=characters):
+                            free_since_s = time.monotonic()
+                            account.close(outcome, characters=characters)
                         case Close(code=code, reason=reason):
                             await self._socket.close(code, reason)
                             return reason
@@ -229,6 +265,7 @@ class Connection:
             route=ROUTE,
             session_id=self.session_id,
             request_id=request.request_id,
+            waited_s=begin.waited_s,
             caller=self.caller,
         )
         self._speaking = asyncio.create_task(self._speak(request, sentences, account))
@@ -241,10 +278,13 @@ class Connection:
         """Tell the session how the utterance in hand ended, which begins the next one."""
         now_s = time.monotonic()
         if task.cancelled():
-            outcome = "disconnected" if self._over else "cancelled"
             self._listener.interrupt()
-            sent_s = self._sent_s - self._outbox.drop_audio(account)
-            actions = [] if self._over else self._session.aborted(sent_s, now_s)
+            actions = self._session.aborted(self._sent_s - self._outbox.drop_audio(account), now_s)
+            match actions:
+                case [Send(frame=ErrorFrame(code=code)), *_] if not self._over:
+                    outcome = code
+                case _:
+                    outcome = "disconnected" if self._over else "cancelled"
         elif isinstance(exc := task.exception(), Exception):
             error = as_speech_error(exc, request.request_id)
             outcome = error.code
@@ -252,8 +292,9 @@ class Connection:
         else:
             outcome = "complete"
             actions = self._session.completed(account.audio_s, now_s)
-        account.close(outcome, characters=sentences.characters)
-        self._apply(actions)
+        self._outbox.put(Settled(account, outcome, sentences.characters))
+        if not self._over:
+            self._apply(actions)
 
     async def _speak(self, request: SpeechRequest, sentences: Sentences, account: Account) -> None:
         encoder = open_encoder(request.format, request.sample_rate)
@@ -276,7 +317,6 @@ class Connection:
         for frame in audio_frames(data, encoder.sample_bytes):
             await self._outbox.put_audio(AudioFrame(frame, duration_s * len(frame) / len(data), account))
             self._sent_s += duration_s * len(frame) / len(data)
-            account.sent()
 
 
 def _session_limits(limits: LimitSettings) -> SessionLimits:

@@ -91,13 +91,15 @@ def test_an_utterance_is_one_trace_through_all_parts_and_holds_no_text():
         )
     for request_id, sentences in (("r1", 2), ("r2", 1), ("r3", 1)):
         root, trace = of(spans, request_id)
-        assert paths(trace) == sorted(["utterance", "utterance > first audio", *(SENTENCE + SEGMENT) * sentences])
+        waited = ["utterance > waiting"] if request_id == "r2" else []
+        expected = ["utterance", "utterance > first audio", *waited, *(SENTENCE + SEGMENT) * sentences]
+        assert paths(trace) == sorted(expected)
         assert root.attributes["outcome"] == "complete"
         assert root.attributes["segments"] == sentences
         for span in trace:
             assert root.begin_s <= span.begin_s <= span.end_s <= root.end_s
     assert {(span.service, span.name) for span in spans} == {
-        *(("kokoro-gateway", name) for name in ("utterance", "first audio", "sentence", "segment")),
+        *(("kokoro-gateway", name) for name in ("utterance", "waiting", "first audio", "sentence", "segment")),
         ("kokoro-chunker", "phonemize"),
         *(("kokoro-engine", name) for name in ("synthesize", "queue", "pass")),
     }

@@ -1,10 +1,13 @@
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
 from serve_app.engine.fake import FakeEngine
 from serve_app.errors import Internal, QueueSaturated
-from serve_app.metrics import ACTIVE_SESSIONS, REFUSALS, SESSIONS_ENDED, UTTERANCES
+from serve_app.metrics import ACTIVE_SESSIONS, REFUSALS, SESSIONS_ENDED, TTFA_S, UTTERANCES
+from serve_app.server import account
+from serve_app.server import websocket as sockets
 from serve_app.server.websocket import HIGH_WATER_BYTES, MAX_CONTROL_FRAMES
 from tests.asgi import turns_until, websocket
 from tests.fakes import CountingRecorder, app_over
@@ -279,6 +282,7 @@ def test_shutdown_finishes_the_message_in_hand_and_closes_with_1001():
     recorder = CountingRecorder()
     asyncio.run(scenario())
     assert recorder.outcomes(SESSIONS_ENDED) == ["shutdown", "shutdown"]
+    assert recorder.values[REFUSALS.name] == [(1.0, {"reason": "draining"})]
 
 
 def test_a_session_without_messages_is_told_and_closed():
@@ -469,3 +473,119 @@ def test_refusals_are_counted_by_the_bound_that_was_reached():
     recorder = CountingRecorder()
     run(scenario, FakeEngine(gated=True), recorder, inbox_messages=1)
     assert [tags["reason"] for _, tags in recorder.values[REFUSALS.name]] == ["inbox", "wait"]
+
+
+# What is told of an utterance when
+
+
+LONGER_THAN_A_FRAME = "This is long enough for more frames than a client takes that is slow to read."
+
+
+def test_first_audio_is_what_was_sent_and_an_utterance_ends_with_its_last_byte():
+    async def scenario(socket, engine):
+        socket.say({"text": LONGER_THAN_A_FRAME})
+        await turns_until(lambda: engine.finished)
+        await turns_until(socket.from_app.full)
+        assert TTFA_S.name not in recorder.values  # the client has not taken what comes before it
+        await socket.until("synthesis_start")
+        assert isinstance(await socket.frame(), bytes)
+        await turns_until(lambda: TTFA_S.name in recorder.values)
+        assert recorder.outcomes(UTTERANCES) == []
+        await socket.until("synthesis_complete")
+        assert recorder.outcomes(UTTERANCES) == ["complete"]
+        assert len(recorder.values[TTFA_S.name]) == 1
+
+    recorder = CountingRecorder()
+    run(scenario, recorder=recorder, capacity=1)
+
+
+def test_an_utterance_whose_turn_comes_while_the_one_before_is_taken_is_waited_for_from_then_on(monkeypatch):
+    clock = SimpleNamespace(now_s=100.0, monotonic=lambda: clock.now_s, time=lambda: 0.0)
+    for module in (account, sockets):
+        monkeypatch.setattr(module, "time", clock)
+
+    async def scenario(socket, engine):
+        socket.say({"text": LONGER_THAN_A_FRAME})
+        socket.say({"text": LONGER_THAN_A_FRAME})
+        await turns_until(lambda: len(engine.finished) == 2)
+        clock.now_s += 60.0
+        for _ in range(2):
+            await socket.until("synthesis_complete")
+        assert [value for value, _ in recorder.values[TTFA_S.name]] == [60.0, 0.0]
+
+    recorder = CountingRecorder()
+    run(scenario, recorder=recorder, capacity=1)
+
+
+def test_audio_that_is_dropped_before_it_was_sent_is_no_first_audio():
+    async def scenario(socket, engine):
+        engine.allow(1)
+        socket.say({"text": f"{LONGER_THAN_A_FRAME} And another one."})
+        await turns_until(lambda: len(engine.started) == 2)
+        socket.say({"type": "cancel"})
+        await turns_until(lambda: engine.cancelled)
+        assert (await socket.until("synthesis_cancelled"))[1] == b""
+        assert TTFA_S.name not in recorder.values
+        assert recorder.outcomes(UTTERANCES) == ["cancelled"]
+
+    recorder = CountingRecorder()
+    run(scenario, FakeEngine(gated=True), recorder, capacity=1)
+
+
+def test_a_client_that_leaves_before_the_last_byte_has_not_had_the_utterance():
+    async def scenario(socket, engine):
+        socket.say({"text": LONGER_THAN_A_FRAME})
+        await turns_until(lambda: engine.finished)
+        await turns_until(socket.from_app.full)
+        socket.to_app.put_nowait({"type": "websocket.disconnect", "code": 1006})
+        await socket.ended()
+
+    recorder = CountingRecorder()
+    run(scenario, recorder=recorder, capacity=1)
+    assert recorder.outcomes(UTTERANCES) == ["disconnected"]
+
+
+def test_whenever_a_client_leaves_each_utterance_that_began_ends_once_and_nothing_stays_behind():
+    async def scenario(turns):
+        recorder, engine = CountingRecorder(), FakeEngine()
+        async with websocket(app_over(engine, recorder), PATH) as socket:
+            await socket.next()
+            for text in ("One is here. Two is here.", "Three is here.", "Four is here."):
+                socket.say({"text": text})
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            socket.to_app.put_nowait({"type": "websocket.disconnect", "code": 1006})
+            await socket.ended()
+            while not socket.from_app.empty():
+                await socket.next()
+        sent = "".join(message.get("text") or "" for message in socket.sent)
+        outcomes = recorder.outcomes(UTTERANCES)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert outcomes.count("complete") - sent.count("synthesis_complete") in (0, 1)  # sent, but for this frame
+        assert len(outcomes) - sent.count("synthesis_start") in (0, 1)  # one may have begun that was not told of yet
+        assert set(outcomes) <= {"complete", "disconnected"}
+        return outcomes
+
+    seen = [asyncio.run(scenario(turns)) for turns in range(120)]
+    assert {outcomes.count("complete") for outcomes in seen} == {0, 1, 2, 3}
+
+
+def test_what_a_server_that_leaves_turns_away_and_gives_up_is_counted():
+    async def scenario():
+        app = app_over(FakeEngine(gated=True), recorder)
+        async with websocket(app, PATH) as socket:
+            await socket.next()
+            for text in ("In hand.", "Waits.", "Waits, too."):
+                socket.say({"text": text})
+            await socket.until("synthesis_start")
+            app.leave(0.01)
+            socket.say({"text": "Comes too late."})
+            errors = [(await socket.until("error"))[0]["code"] for _ in range(4)]
+            assert errors == ["engine_unavailable"] * 4
+            await socket.until("closed")
+            await socket.ended()
+
+    recorder = CountingRecorder()
+    asyncio.run(scenario())
+    assert [tags["reason"] for _, tags in recorder.values[REFUSALS.name]] == ["draining"] * 3
+    assert recorder.outcomes(UTTERANCES) == ["engine_unavailable"]
