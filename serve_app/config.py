@@ -107,18 +107,22 @@ class AccessSettings(_Section):
     keys_file: API keys by their hashes, written by `python -m serve_app.access`; null: everybody may ask.
     allowed_origins: of web pages, beside the server's own: `https://app.example.com`.
     sessions_per_key: open WebSockets; null: no bound of a key's own.
+    requests_per_key: over HTTP, in hand at a time; null: no bound of a key's own.
     characters_per_minute: that one key may have spoken, with a minute's worth at once; null: no bound.
     """
 
     keys_file: Path | None = None
     allowed_origins: list[Origin] = []
     sessions_per_key: Count | None = None
+    requests_per_key: Count | None = None
     characters_per_minute: Count | None = None
 
     @model_validator(mode="after")
     def _bounds_have_keys(self) -> "AccessSettings":
-        if self.keys_file is None and (self.sessions_per_key or self.characters_per_minute):
-            raise ValueError("sessions_per_key and characters_per_minute are a key's: they want a keys_file")
+        if self.keys_file is None and (self.sessions_per_key or self.requests_per_key or self.characters_per_minute):
+            raise ValueError(
+                "sessions_per_key, requests_per_key and characters_per_minute are a key's: they want a keys_file"
+            )
         return self
 
 

@@ -98,7 +98,9 @@ class ForbiddenOrigin(SpeechError):
 
 
 class RateLimited(SpeechError):
-    """The caller's key has used up its characters; `retry_after_s` holds."""
+    """The caller's key has used up its characters, and `retry_after_s` holds; or it has as many requests in hand as it
+    may, and there is room when one of them is answered.
+    """
 
     code, http_status, retry_after_s = "rate_limited", 429, 1
 

@@ -75,7 +75,12 @@ REFUSALS = Metric(
     "kokoro_refusals_total",
     "counter",
     "Sessions, requests and messages turned away, by the bound that was reached.",
-    (Tag("reason", ("sessions", "requests", "inbox", "wait", "queue", "replicas", "draining", "key")),),
+    (
+        Tag(
+            "reason",
+            ("sessions", "requests", "inbox", "wait", "queue", "replicas", "draining", "key", "unauthorized", "origin"),
+        ),
+    ),
 )
 SESSIONS_ENDED = Metric(
     "kokoro_sessions_total",

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import aclosing
 from typing import Protocol
@@ -14,7 +15,7 @@ from serve_app.access.callers import Caller
 from serve_app.audio.encoders import AudioEncoder, open_encoder
 from serve_app.audio.pcm import slices
 from serve_app.config import LimitSettings
-from serve_app.errors import NothingToSpeak, QueueSaturated, RequestStale, SpeechError
+from serve_app.errors import NothingToSpeak, QueueSaturated, RateLimited, RequestStale, SpeechError
 from serve_app.metrics import ACTIVE_REQUESTS, REFUSALS, Recorder
 from serve_app.protocol.framing import MAX_FRAME_BYTES
 from serve_app.protocol.requests import RequestLimits, SpeechRequest
@@ -73,17 +74,16 @@ class Answers:
 
     def __init__(self, speech: Speech, limits: LimitSettings, recorder: Recorder) -> None:
         self._speech, self.limits, self._recorder = speech, limits, recorder
-        self._active = 0
+        self._in_hand = Counter[str | None]()  # by the name of who asks
 
     async def serve(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request as an ASGI application."""
         send = impatient(send, self.limits.send_stall_timeout_s)
         caller = caller_of(scope)
-        others = self._active
-        self._count(+1)  # from the first byte: bodies that never end would pass the bound
+        self._count(caller, +1)  # from the first byte: bodies that never end would pass the bound
         try:
             try:
-                request = await self._read(dialect, receive, others, caller)
+                request = await self._read(dialect, receive, caller)
             except ClientGone:
                 raise
             except Exception as exc:
@@ -94,16 +94,26 @@ class Answers:
         except ClientGone:
             return
         finally:
-            self._count(-1)
+            self._count(caller, -1)
 
-    def _count(self, change: int) -> None:
-        self._active += change
-        self._recorder.record(ACTIVE_REQUESTS, self._active)
+    def _count(self, caller: Caller, change: int) -> None:
+        self._in_hand[caller.name] += change
+        self._recorder.record(ACTIVE_REQUESTS, self._in_hand.total())
 
-    async def _read(self, dialect: Dialect, receive: Receive, others: int, caller: Caller) -> SpeechRequest:
+    def _check_room(self, caller: Caller) -> None:
+        """For the request that was counted last. Raises QueueSaturated, RateLimited."""
+        others = self._in_hand.total() - 1
         if others >= self.limits.max_requests:
             self._recorder.record(REFUSALS, reason="requests")
             raise QueueSaturated(f"{others} requests are in hand; retry later", bound="requests")
+        try:
+            caller.check_requests(self._in_hand[caller.name] - 1)
+        except RateLimited:
+            self._recorder.record(REFUSALS, reason="key")
+            raise
+
+    async def _read(self, dialect: Dialect, receive: Receive, caller: Caller) -> SpeechRequest:
+        self._check_room(caller)
         within_s = self.limits.send_stall_timeout_s
         try:
             async with asyncio.timeout(within_s):

@@ -135,7 +135,7 @@ def create_app(
     stream = BidirectionalStream(speech, limits, recorder)
     answers = Answers(speech, limits, recorder)
 
-    gates = [Middleware(OriginGate, allowed=access.allowed_origins, refuse=_refuse)]
+    gates = [Middleware(OriginGate, allowed=access.allowed_origins, refuse=_refuse, recorder=recorder)]
     if access.allowed_origins:
         gates.append(
             Middleware(
@@ -149,8 +149,13 @@ def create_app(
     beside = None
     if access.keys_file is not None:
         file = KeysFile(access.keys_file)
-        callers = Callers(file.keys, access.sessions_per_key, access.characters_per_minute)
-        gates.append(Middleware(KeyGate, callers=callers, refuse=_refuse))
+        callers = Callers(
+            file.keys,
+            max_sessions=access.sessions_per_key,
+            max_requests=access.requests_per_key,
+            characters_per_minute=access.characters_per_minute,
+        )
+        gates.append(Middleware(KeyGate, callers=callers, refuse=_refuse, recorder=recorder))
 
         def changed(keys: KeyRing) -> None:
             callers.keys = keys

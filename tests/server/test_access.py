@@ -13,10 +13,10 @@ from websockets.sync.client import connect
 from serve_app.access.keys import dump_key, new_key
 from serve_app.config import SettingsError
 from serve_app.engine.fake import FakeEngine
-from serve_app.metrics import REFUSALS, SESSIONS_ENDED
+from serve_app.metrics import ACTIVE_REQUESTS, REFUSALS, SESSIONS_ENDED
 from serve_app.server import access
 from serve_app.server.access import KeysFile
-from tests.asgi import http, websocket
+from tests.asgi import http, turns_until, websocket
 from tests.fakes import CountingRecorder, app_over
 from tests.serving import served
 
@@ -167,6 +167,27 @@ def test_a_key_is_never_logged_and_its_name_is_with_every_utterance_and_session(
     assert keys.alice not in caplog.text
 
 
+def test_strangers_are_counted_one_by_one_and_logged_once_a_minute_without_what_they_sent(keys, caplog):
+    recorder = CountingRecorder()
+    app = app_over(FakeEngine(), recorder, access=keys.settings())
+    mistyped, page = f"{keys.alice}x", {"host": "speech.example.com", "origin": "https://evil.example"}
+    for _ in range(3):
+        assert answered(app, "/invocations", HELLO)[0] == 401
+        assert answered(app, "/invocations", HELLO, **bearer(mistyped))[0] == 401
+        assert upgraded(app, subprotocols=["speech", f"bearer.{mistyped}"])["status"] == 401
+        assert answered(app, "/invocations", HELLO, **bearer(keys.alice), **page)[0] == 403
+    assert [tags["reason"] for _, tags in recorder.values[REFUSALS.name]] == [
+        *("unauthorized", "unauthorized", "unauthorized", "origin") * 3
+    ]
+    assert [json.loads(record.message) for record in caplog.records if record.levelname == "WARNING"] == [
+        {"event": "denied", "reason": "unauthorized", "key": "none", "count": 1},
+        {"event": "denied", "reason": "unauthorized", "key": "unknown", "count": 1},
+        {"event": "denied", "reason": "origin", "count": 1},
+    ]
+    assert keys.alice not in caplog.text
+    assert "evil" not in caplog.text
+
+
 # The file
 
 
@@ -232,6 +253,32 @@ def test_a_key_that_is_taken_back_ends_its_sessions_and_nobody_elses(keys, monke
     assert recorder.outcomes(SESSIONS_ENDED).count("unauthorized") == 2
 
 
+def test_a_failure_while_keys_change_is_logged_once_and_the_change_is_told_all_the_same(keys, monkeypatch, caplog):
+    monkeypatch.setattr(access, "LOOKS_EVERY_S", 0.0)
+    file, told, tries = KeysFile(keys.file), asyncio.Event(), []
+
+    def changed(ring):
+        tries.append(ring)
+        if len(tries) < 3:
+            raise RuntimeError("a session that cannot be ended")
+        told.set()
+
+    async def scenario():
+        watching = asyncio.create_task(file.watch(changed))
+        keys.write(bob=keys.bob)
+        async with asyncio.timeout(HANG_S):
+            await told.wait()
+        keys.write(alice=keys.alice)
+        told.clear()
+        async with asyncio.timeout(HANG_S):
+            await told.wait()
+        watching.cancel()
+
+    asyncio.run(scenario())
+    assert [ring.find(keys.bob) is not None for ring in tries] == [True, True, True, False]
+    assert [record.levelname for record in caplog.records].count("ERROR") == 1
+
+
 # What a key may have
 
 
@@ -291,6 +338,35 @@ def test_sessions_of_a_key_are_bounded_and_there_is_room_when_one_ends(keys):
         async with ask(keys.alice) as again:
             assert (await again.next())["type"] == "websocket.accept"
         assert recorder.values[REFUSALS.name] == [(1.0, {"reason": "key"})]
+
+    asyncio.run(scenario())
+
+
+def test_requests_of_a_key_are_bounded_from_their_first_byte_and_there_is_room_when_one_is_answered(keys):
+    async def scenario():
+        recorder = CountingRecorder()
+        app = app_over(FakeEngine(), recorder, access=keys.settings(requests_per_key=1))
+
+        def ask(key, path="/invocations", **how):
+            body = HELLO | {"input": "Hello there.", "model": "kokoro", "voice": "af_heart"}
+            return http(app, path, body, headers=[(b"authorization", f"Bearer {key}".encode())], **how)
+
+        async with ask(keys.alice, more_body=True) as slow:
+            await turns_until(lambda: recorder.values.get(ACTIVE_REQUESTS.name))
+            for path in ("/invocations", "/v1/audio/speech"):
+                async with ask(keys.alice, path) as refused:
+                    status, headers, body = await refused.response()
+                error = json.loads(body)
+                assert (status, headers["retry-after"]) == (429, "1")
+                assert (error["error"] if path.startswith("/v1/") else error)["code"] == "rate_limited"
+            async with ask(keys.bob) as other:
+                assert (await other.response())[0] == 200
+            slow.to_app.put_nowait({"type": "http.request", "body": b"", "more_body": False})
+            assert (await slow.response())[0] == 200
+            await slow.ended()
+        async with ask(keys.alice) as again:
+            assert (await again.response())[0] == 200
+        assert recorder.values[REFUSALS.name] == [(1.0, {"reason": "key"})] * 2
 
     asyncio.run(scenario())
 
