@@ -50,7 +50,7 @@ REFUSED_FOR = {
     QueueSaturated.code: "inbox",
     RateLimited.code: "key",
     EngineUnavailable.code: "draining",
-    Unauthorized.code: "key",
+    Unauthorized.code: "unauthorized",
 }
 """Why a session turns a message away that it has not begun, by the error that it answers."""
 
