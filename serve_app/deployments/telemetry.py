@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from typing import Protocol
 
 from ray.util import metrics as ray_metrics
 
@@ -10,6 +11,7 @@ from serve_app.config import SettingsError, TracingSettings
 from serve_app.metrics import ALL, Metric
 from serve_app.tracing import NO_TRACER, Tracer
 
+log = logging.getLogger(__name__)
 PACKAGE = "serve_app"
 
 GAUGES_EVERY_S = 0.5
@@ -48,7 +50,7 @@ class RayRecorder:
 
     def __init__(self) -> None:
         self._series = {metric: _series(metric) for metric in ALL}
-        self._gauges: dict[tuple[ray_metrics.Gauge, tuple[tuple[str, str], ...]], float] = {}
+        self._gauges = Gauges()
         threading.Thread(target=self._set_gauges, name="gauges", daemon=True).start()
 
     def record(self, metric: Metric, value: float = 1.0, /, **tags: str) -> None:
@@ -60,13 +62,40 @@ class RayRecorder:
             case ray_metrics.Histogram():
                 series.observe(value, tags)
             case ray_metrics.Gauge():
-                self._gauges[series, tuple(tags.items())] = value
+                self._gauges.keep(series, value, tags)
 
     def _set_gauges(self) -> None:
         while True:
-            for (series, tags), value in list(self._gauges.items()):
-                series.set(value, dict(tags))
+            self._gauges.set_again()
             time.sleep(GAUGES_EVERY_S)
+
+
+class Settable(Protocol):
+    """What is set of a gauge of Ray's."""
+
+    def set(self, value: float, tags: dict[str, str]) -> None: ...
+
+
+class Gauges:
+    """The last value of every gauge."""
+
+    def __init__(self) -> None:
+        self._values: dict[tuple[Settable, tuple[tuple[str, str], ...]], float] = {}
+        self._failed = False
+
+    def keep(self, gauge: Settable, value: float, tags: dict[str, str]) -> None:
+        """Remember it for `set_again`, in its thread's own time."""
+        self._values[gauge, tuple(tags.items())] = value
+
+    def set_again(self) -> None:
+        """Set all. One that fails is logged the first time, and tried again the next."""
+        for (gauge, tags), value in list(self._values.items()):
+            try:
+                gauge.set(value, dict(tags))
+            except Exception:
+                if not self._failed:
+                    log.exception("a gauge was not set; should others fail, that is not logged")
+                self._failed = True
 
 
 def _series(metric: Metric) -> ray_metrics.Metric:

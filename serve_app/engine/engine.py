@@ -76,8 +76,6 @@ class KokoroEngine:
         self._jobs: dict[Pending, _Job] = {}  # of all that wait
         self._running_since_s: float | None = None
         self._closed = False
-        info = synthesizer.info
-        recorder.record(INFO, weights=info.weights, device=info.device, **THIS_INSTALLATION)
         # A daemon, so that a wedged forward pass can't keep the process from ending.
         self._worker = threading.Thread(target=self._work, name="kokoro-engine", daemon=True)
         self._worker.start()
@@ -92,9 +90,12 @@ class KokoroEngine:
         """
         from serve_app.engine.model import Synthesizer
 
-        engine = cls(Synthesizer.load(settings, weights, recorder), settings, recorder)
+        synthesizer = Synthesizer.load(settings, weights, recorder)
+        engine = cls(synthesizer, settings, recorder)
         if settings.warmup:
             engine.warm_up()
+        info = synthesizer.info  # not before: an engine that loads and cannot speak would be there at each restart
+        recorder.record(INFO, weights=info.weights, device=info.device, **THIS_INSTALLATION)
         return engine
 
     async def synthesize(self, segment: Segment) -> AudioChunk:

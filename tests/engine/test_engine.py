@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from serve_app.blends import check_voice
-from serve_app.config import EngineSettings
+from serve_app.config import EngineSettings, WeightsSettings
 from serve_app.engine.engine import WARMUP_PHONEME_IDS, KokoroEngine
 from serve_app.engine.fake import SAMPLE_RATE, tone
 from serve_app.engine.types import AudioChunk, EngineInfo, Segment
@@ -362,6 +362,24 @@ def test_warm_up_speaks_the_fixed_sentence_and_tells_of_failure(build: Build) ->
         build(Tones(faults=[ValueError()])).warm_up()
 
 
+def test_what_an_engine_speaks_with_is_recorded_once_it_has_spoken(monkeypatch: pytest.MonkeyPatch) -> None:
+    from serve_app.engine.model import Synthesizer
+
+    recorder = CountingRecorder()
+
+    def load(tones: Tones) -> None:
+        tones.info = EngineInfo(SAMPLE_RATE, (VOICE,), "cpu", "packaged int8")
+        monkeypatch.setattr(Synthesizer, "load", lambda *_: tones)
+        KokoroEngine.load(EngineSettings(), WeightsSettings(), recorder).close()
+
+    with pytest.raises(Internal):
+        load(Tones(faults=[ValueError()]))
+    assert INFO.name not in recorder.values
+    load(Tones())
+    ((value, info),) = recorder.values[INFO.name]
+    assert (value, info["weights"], info["device"]) == (1.0, "packaged int8", "cpu")
+
+
 def test_the_warm_up_sentence_is_in_the_model_s_symbols() -> None:
     from serve_app.engine.checkpoint import model_config
 
@@ -370,7 +388,6 @@ def test_the_warm_up_sentence_is_in_the_model_s_symbols() -> None:
 
 def test_the_queue_and_the_passes_are_recorded() -> None:
     clock, tones, recorder = Clock(), Tones(gated=True), CountingRecorder()
-    tones.info = EngineInfo(SAMPLE_RATE, (VOICE,), "cpu", "packaged int8")
     engine = KokoroEngine(tones, EngineSettings(max_batch=2), recorder, clock)
 
     def values(metric: Metric) -> list[float]:
@@ -410,5 +427,3 @@ def test_the_queue_and_the_passes_are_recorded() -> None:
     ]
     assert values(BUSY_S) == [2.0, 1.0]
     assert [tags["stage"] for _, tags in recorder.values[SEGMENTS_CANCELLED.name]] == ["waiting", "running"]
-    ((_, info),) = recorder.values[INFO.name]
-    assert (info["weights"], info["device"]) == ("packaged int8", "cpu")
