@@ -120,7 +120,7 @@ class Internal(SpeechError):
 
 
 class IdleTimeout(SpeechError):
-    """A WebSocket session without a client message for `session_idle_timeout_s`."""
+    """A WebSocket session without text for `session_idle_timeout_s`, however often its client pings."""
 
     code, http_status, close_code = "idle_timeout", 408, 1001
 

@@ -61,7 +61,7 @@ class SessionLimits(RequestLimits):
     max_message_bytes: one client frame. Past it: TextTooLong, unread; to decode more would hold up other sessions.
     inbox_messages: utterances that may wait behind the one in hand.
     inbox_bytes: UTF-8 bytes of text that may wait there. Past either: QueueSaturated, and nothing is kept.
-    session_idle_timeout_s: silence of the client, with nothing left to speak, after which the session ends.
+    session_idle_timeout_s: without text to speak and with nothing left to speak, after which the session ends.
     """
 
     max_message_bytes: int
@@ -205,7 +205,7 @@ class Session:
 
     @property
     def idle_deadline_s(self) -> float | None:
-        """When `tick` ends the session, unless a message comes; None while there is something to speak.
+        """When `tick` ends the session, unless a text comes; None while there is something to speak.
 
         An utterance that is still being written counts as nothing to speak: it waits for the client.
         """
@@ -220,7 +220,6 @@ class Session:
         """
         if self._state is State.CLOSED:
             return []
-        self._active_s = now_s
         try:
             if len(raw) > self._limits.max_message_bytes:
                 raise TextTooLong(f"the message is larger than {self._limits.max_message_bytes} bytes")
@@ -271,7 +270,7 @@ class Session:
         deadline_s = self.idle_deadline_s
         if deadline_s is None or now_s < deadline_s:
             return []
-        error = IdleTimeout(f"no message for {self._limits.session_idle_timeout_s:g} s")
+        error = IdleTimeout(f"no text for {self._limits.session_idle_timeout_s:g} s")
         if self._fed is not None:
             return self._fail_fed(self._fed, error, now_s)
         return [Send(error_frame(error)), *self._end_with(error, now_s)]
@@ -317,7 +316,7 @@ class Session:
             self._admit(message, text_bytes, now_s, epoch_s)
         except SpeechError as error:
             return [Send(error_frame(error, message.request_id))]
-        self._allowance.spend(len(message.text), now_s)
+        self._take(message.text, now_s)
         self._inbox.append(_Utterance(_request(message), now_s, text_bytes))
         return self._advance(now_s)
 
@@ -335,7 +334,7 @@ class Session:
         fed = self._being_fed()
         if fed.chars + len(message.text) > self._limits.max_text_chars:
             return self._fail_fed(fed, too_long(self._limits), now_s)
-        self._allowance.spend(len(message.text), now_s)
+        self._take(message.text, now_s)
         fed.feed(message.text)
         if fed is self._hand:
             sentences = fed.take()
@@ -418,6 +417,11 @@ class Session:
             raise _saturated("messages", self._limits.inbox_messages)
         if self._waiting_bytes() + text_bytes > self._limits.inbox_bytes:
             raise _saturated("bytes of text", self._limits.inbox_bytes)
+
+    def _take(self, text: str, now_s: float) -> None:
+        """It was let in: it spends, and it alone puts off the end of a silent session. A ping would for ever."""
+        self._allowance.spend(len(text), now_s)
+        self._active_s = now_s
 
     def _advance(self, now_s: float) -> list[Action]:
         """Take the next utterance in hand if it has something to say; end the session if nothing is left to say."""

@@ -283,15 +283,26 @@ def test_a_silent_session_ends_after_the_idle_timeout() -> None:
     assert close == Close(1001, "idle_timeout")
 
 
-def test_any_message_and_the_end_of_an_utterance_put_the_idle_timeout_off() -> None:
+def test_text_and_the_end_of_an_utterance_put_the_idle_timeout_off() -> None:
     talk = session()
-    talk.receive("junk", 100.0, EPOCH_S)
-    assert talk.idle_deadline_s == 700.0
     tell(talk, now_s=200.0, text="Hi.")
     assert talk.idle_deadline_s is None
     assert talk.tick(5000.0) == []
     talk.completed(1.0, 5000.0)
     assert talk.idle_deadline_s == 5600.0
+    delta(talk, "Being writ", now_s=5100.0)
+    assert talk.idle_deadline_s == 5700.0
+
+
+def test_a_client_that_only_pings_or_says_nothing_of_sense_is_idle() -> None:
+    talk = session()
+    for number in range(1, 60):
+        tell(talk, now_s=10.0 * number, type="ping")
+        tell(talk, now_s=10.0 * number, type="cancel")
+        say(talk, " ", now_s=10.0 * number)
+        talk.receive("junk", 10.0 * number, EPOCH_S)
+    assert talk.idle_deadline_s == 600.0
+    assert code_of(talk.tick(600.0)[:1]) == ("unknown", "idle_timeout")
 
 
 @pytest.mark.parametrize("text", ["unfinished", "One is here. Two is there. And"])

@@ -13,7 +13,7 @@ from websockets.sync.client import connect
 from serve_app.access.keys import dump_key, new_key
 from serve_app.config import SettingsError
 from serve_app.engine.fake import FakeEngine
-from serve_app.metrics import ACTIVE_REQUESTS, REFUSALS, SESSIONS_ENDED
+from serve_app.metrics import ACTIVE_REQUESTS, REFUSALS, SESSIONS_ENDED, UTTERANCES
 from serve_app.server import access
 from serve_app.server.access import KeysFile
 from tests.asgi import http, turns_until, websocket
@@ -251,6 +251,9 @@ def test_a_key_that_is_taken_back_ends_its_sessions_and_nobody_elses(keys, monke
                 open_session(keys.alice)
             assert refused.value.response.status_code == 401
     assert recorder.outcomes(SESSIONS_ENDED).count("unauthorized") == 2
+    assert recorder.outcomes(UTTERANCES) == ["unauthorized"]
+    # What waits, who is idle, who comes again.
+    assert [tags["reason"] for _, tags in recorder.values[REFUSALS.name]] == ["unauthorized"] * 3
 
 
 def test_a_failure_while_keys_change_is_logged_once_and_the_change_is_told_all_the_same(keys, monkeypatch, caplog):
