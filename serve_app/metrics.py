@@ -51,7 +51,7 @@ OUTCOME = Tag("outcome", ("complete", "cancelled", "disconnected", *(error.code 
 TTFA_S = Metric(
     "kokoro_ttfa_seconds",
     "histogram",
-    "Request accepted to first audio byte handed to the socket.",
+    "An utterance's turn to its first audio byte handed to the socket, of answers that stream.",
     (ROUTE,),
     (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0),
 )
@@ -63,7 +63,7 @@ RTF = Metric(
     (0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.0),
 )
 UTTERANCES = Metric("kokoro_utterances_total", "counter", "Utterances that ended, by outcome.", (ROUTE, OUTCOME))
-AUDIO_S = Metric("kokoro_audio_seconds_total", "counter", "Seconds of audio sent.", (ROUTE,))
+AUDIO_S = Metric("kokoro_audio_seconds_total", "counter", "Seconds of audio spoken.", (ROUTE,))
 UTTERANCES_WITH_GAP = Metric(
     "kokoro_utterances_with_gap_total",
     "counter",

@@ -7,7 +7,6 @@ import subprocess
 import threading
 import time
 from contextlib import contextmanager
-from pathlib import Path
 
 import httpx
 import pytest
@@ -77,8 +76,9 @@ def prometheus(folder, session):
     config = yaml.safe_load((OBSERVABILITY / "prometheus.yaml").read_text())
     config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     (discovery,) = config["scrape_configs"][0]["file_sd_configs"]
-    (of_last_session,) = map(Path, discovery["files"])
-    discovery["files"] = [str(of_last_session.parent / session / of_last_session.name)]
+    (of_last_session,) = discovery["files"]
+    assert "session_latest" in of_last_session
+    discovery["files"] = [of_last_session.replace("session_latest", session)]
     rules = [rule | ({"for": "0s"} if rule["alert"] == PROVOKED else {}) for rule in RULES]
     (folder / "rules.yaml").write_text(json.dumps({"groups": [{"name": "kokoro", "rules": rules}]}))
     (folder / "prometheus.yaml").write_text(json.dumps(config))
@@ -125,9 +125,10 @@ def speak_and_be_refused(stack):
         session.end()
 
 
-def left_hand_side(expression):
-    """What an alert compares, without the comparison."""
-    return re.fullmatch(r"(?s)(.*?)(?:\s*[<>=]=?\s*[\d.]+)?", expression)[1]
+def operands(expression):
+    """What an alert looks at: what it compares, without the comparison, and what it excepts."""
+    parts = re.split(r"\s+unless\s+", expression)
+    return [re.fullmatch(r"(?s)(.*?)(?:\s*[<>=]=?\s*[\d.]+)?", part)[1] for part in parts]
 
 
 def may_be_empty(expression):
@@ -154,7 +155,7 @@ def test_every_query_is_answered_and_the_alert_that_was_provoked_rings_alone(spo
         speak_and_be_refused(spoken)
         server.wait_for(f'ALERTS{{alertname="{PROVOKED}", alertstate="firing"}}')
         queries = [expression.replace("$__rate_interval", "5m") for expression in expressions(dashboard())]
-        queries += [left_hand_side(rule["expr"]) for rule in RULES]
+        queries += [operand for rule in RULES for operand in operands(rule["expr"])]
         assert [query for query in queries if not may_be_empty(query) and not server.ask(query)] == []
         alerts = [one["labels"] for one in server.get("alerts")["alerts"] if one["state"] == "firing"]
         assert [(labels["alertname"], labels["reason"]) for labels in alerts] == [(PROVOKED, "inbox")]
