@@ -21,7 +21,7 @@ from scripts.running import DEPLOYMENTS, local_config, serve_running
 from scripts.soak import clients, report
 from scripts.soak.clients import Counts, Target
 from scripts.soak.ledger import Ledger, Outage
-from scripts.soak.machine import Sample, growth, parts, replicas, sample
+from scripts.soak.machine import Others, Sample, cpu_time, growth, parts, replicas, sample
 from serve_app.client.address import socket_url
 
 TALKERS = 2
@@ -61,6 +61,7 @@ async def soak(url: str, for_s: float) -> int:
     """Run it and print its figures; the exit status. Raises NotLocal."""
     ledger, counts = Ledger(), Counts()
     samples: list[Sample] = []
+    others = Others()
     outages: list[Outage] = []
     began_s = clock_s()
     target = Target(url, socket_url(url, "/invocations-bidirectional-stream"), began_s + for_s)
@@ -72,12 +73,12 @@ async def soak(url: str, for_s: float) -> int:
         clients.slow_reader(target, "slow", counts),
         clients.leaver(target, "leaver", counts),
         _kill_in_turn(target, for_s, outages),
-        _watch(target, for_s / _SAMPLES, samples),
+        _watch(target, for_s / _SAMPLES, samples, others),
     ]
     await asyncio.gather(*crowd)
     left, grown = await _left(url), growth(samples)
-    report.tell(ledger, counts, outages, grown, left)
-    broken = report.broken(ledger, counts, outages, grown, left, for_s)
+    report.tell(ledger, counts, outages, grown, left, others.cores())
+    broken = report.broken(ledger, counts, outages, grown, left, others.cores(), for_s)
     print("\nbroken: " + "; ".join(broken) if broken else "\nevery promise was kept")
     return 1 if broken else 0
 
@@ -108,9 +109,11 @@ async def _whole_again(target: Target, until_s: float) -> float | None:
     return None
 
 
-async def _watch(target: Target, every_s: float, samples: list[Sample]) -> None:
+async def _watch(target: Target, every_s: float, samples: list[Sample], others: Others) -> None:
     while not target.over:
-        samples += sample(await asyncio.to_thread(parts, target.http_url), clock_s())
+        running = await asyncio.to_thread(parts, target.http_url)
+        samples += sample(running, clock_s())
+        others.look(*cpu_time(running), clock_s())
         await asyncio.sleep(every_s)
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-_DRIFT_SHARE = 1 / 3
+DRIFT_SHARE = 1 / 3
 """Drift is the last third of a run by its first."""
 
 
@@ -99,7 +99,7 @@ class Ledger:
         if len(calm) < 6:
             return None
         began_s, ended_s = calm[0][0], max(said_s for said_s, _ in calm)
-        part_s = (ended_s - began_s) * _DRIFT_SHARE
+        part_s = (ended_s - began_s) * DRIFT_SHARE
         first = [ttfa_s for said_s, ttfa_s in calm if said_s <= began_s + part_s]
         last = [ttfa_s for said_s, ttfa_s in calm if said_s >= ended_s - part_s]
         return statistics.median(last) / statistics.median(first)

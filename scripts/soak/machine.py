@@ -1,8 +1,8 @@
-"""The processes of a running service: what they hold, and taking one of them away."""
+"""The processes of a running service: what they hold, and what else the machine does."""
 
 import re
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -11,6 +11,7 @@ import psutil
 
 from scripts.loadtest.idle import processes_behind
 from scripts.running import DEPLOYMENTS
+from scripts.soak.ledger import DRIFT_SHARE
 
 _TITLE = re.compile(r"ray::(?:ServeReplica:[^:]+:)?(\w+?)(?:Replica)?(?:\b|$)")
 SETTLED_AFTER_S = 30.0
@@ -76,6 +77,43 @@ def sample(of: Iterable[tuple[str, psutil.Process]], now_s: float) -> list[Sampl
         with suppress(psutil.Error):
             samples.append(Sample(part, process.pid, now_s, process.memory_full_info().uss, process.num_fds()))
     return samples
+
+
+def cpu_time(of: Iterable[tuple[str, psutil.Process]]) -> tuple[dict[int, float], float]:
+    """Seconds that these processes and this one have used, by process, and all that the machine's cores were busy."""
+    used_s = {}
+    for process in (psutil.Process(), *(process for _, process in of)):
+        with suppress(psutil.Error):
+            used = process.cpu_times()
+            used_s[process.pid] = used.user + used.system
+    of_all = psutil.cpu_times()
+    return used_s, sum(of_all) - of_all.idle - getattr(of_all, "iowait", 0.0)
+
+
+class Others:
+    """How many cores are taken by what is neither the service nor this check; the machine may be shared."""
+
+    def __init__(self) -> None:
+        self._used_s: dict[int, float] = {}  # by process, of those that have ended too
+        self._seen: list[tuple[float, float]] = []  # when, and CPU seconds of others up to then
+
+    def look(self, used_s: Mapping[int, float], busy_s: float, now_s: float) -> None:
+        """See `cpu_time`."""
+        self._used_s |= used_s
+        self._seen.append((now_s, busy_s - sum(self._used_s.values())))
+
+    def cores(self) -> tuple[float, float]:
+        """On average in the first and in the last part of the time, those that drift compares."""
+        begun_s, ended_s = self._seen[0][0], self._seen[-1][0]
+        part_s = (ended_s - begun_s) * DRIFT_SHARE
+        first = [one for one in self._seen if one[0] <= begun_s + part_s]
+        last = [one for one in self._seen if one[0] >= ended_s - part_s]
+        return _slope(first), _slope(last)
+
+
+def _slope(seen: Sequence[tuple[float, float]]) -> float:
+    (from_s, used_from_s), (to_s, used_to_s) = seen[0], seen[-1]
+    return (used_to_s - used_from_s) / (to_s - from_s) if to_s > from_s else 0.0
 
 
 def growth(samples: Sequence[Sample]) -> list[Growth]:

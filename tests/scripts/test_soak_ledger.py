@@ -2,7 +2,7 @@ import pytest
 
 from scripts.soak.clients import Counts
 from scripts.soak.ledger import Ledger, Outage
-from scripts.soak.machine import Growth, Sample, growth, part_of
+from scripts.soak.machine import Growth, Others, Sample, growth, part_of
 from scripts.soak.report import MOST_GROWN_BYTES, broken
 
 
@@ -12,8 +12,8 @@ def spoken(ledger, name, text="Hello.", audio=b"\x01\x02" * 10, said_s=0.0, ttfa
     ledger.end(name, "complete", said_s + 1, len(audio) if promised_bytes is None else promised_bytes)
 
 
-def told(ledger, outages=(), counts=None, grown=(), left=None, lasted_s=60.0):
-    return broken(ledger, counts or Counts(), outages, grown, left or {}, lasted_s)
+def told(ledger, outages=(), counts=None, grown=(), left=None, others=(0.0, 0.0), lasted_s=60.0):
+    return broken(ledger, counts or Counts(), outages, grown, left or {}, others, lasted_s)
 
 
 def test_messages_that_ended_once_and_were_whole_break_no_promise():
@@ -91,6 +91,8 @@ def test_drift_compares_calm_thirds_of_the_run():
     assert ledger.drift([Outage("Kokoro", 40.0, 55.0)]) == pytest.approx(2.0)
     assert told(ledger, [Outage("Kokoro", 40.0, 55.0)]) == []
     assert len(told(ledger, [Outage("Kokoro", 40.0, 55.0)], lasted_s=1800.0)) == 1
+    busier = told(ledger, [Outage("Kokoro", 40.0, 55.0)], others=(0.1, 1.1), lasted_s=1800.0)
+    assert busier == []
 
 
 def test_too_few_messages_tell_no_drift():
@@ -128,3 +130,12 @@ def test_what_has_grown_too_much_or_stays_behind_is_told():
 )
 def test_a_process_is_named_by_what_it_does(command, part):
     assert part_of(command) == part
+
+
+def test_what_others_take_of_the_machine_is_what_the_service_does_not_even_if_it_has_been_replaced():
+    others = Others()
+    for minute, (used_s, busy_s) in enumerate(
+        [({1: 10.0}, 100.0), ({1: 40.0}, 136.0), ({1: 70.0}, 172.0), ({2: 30.0}, 232.0), ({2: 60.0}, 292.0)]
+    ):
+        others.look(used_s, busy_s, minute * 60.0)
+    assert others.cores() == pytest.approx((0.1, 0.5))
