@@ -8,7 +8,7 @@ import pytest
 
 from serve_app.engine.fake import FakeEngine
 from serve_app.errors import Internal, QueueSaturated
-from serve_app.metrics import UTTERANCES
+from serve_app.metrics import TTFA_S, UTTERANCES
 from serve_app.protocol.sse import SseDecoder
 from tests.asgi import http, turns_until
 from tests.audio.test_encoders import FRAME_SAMPLES, MP3_PRIMING, decoded
@@ -18,8 +18,8 @@ PATH = "/invocations"
 THREE = "One is here. Two is here. Three is here."
 
 
-async def answer_to(body, engine=None, **limits):
-    async with http(app_over(engine or FakeEngine(), **limits), PATH, body) as exchange:
+async def answer_to(body, engine=None, recorder=None, **limits):
+    async with http(app_over(engine or FakeEngine(), recorder, **limits), PATH, body) as exchange:
         return await exchange.response()
 
 
@@ -39,6 +39,16 @@ def test_first_audio_leaves_before_the_second_segment_exists():
         assert len(engine.finished) == 3
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("how", "times"), [({}, 1), ({"stream": False}, 0), ({"stream": False, "transport": "sse"}, 1)]
+)
+def test_an_answer_that_comes_as_a_whole_has_no_first_audio_that_could_be_late(how, times):
+    recorder = CountingRecorder()
+    assert asyncio.run(answer_to({"text": THREE} | how, recorder=recorder))[0] == 200
+    assert len(recorder.values.get(TTFA_S.name, [])) == times
+    assert recorder.outcomes(UTTERANCES) == ["complete"]
 
 
 def test_no_more_than_the_lookahead_is_synthesized_ahead_of_a_client_that_does_not_read():
