@@ -100,6 +100,16 @@ def test_elapsed_time_does_not_count_the_wait_in_the_inbox() -> None:
     assert talk.completed(1.0, 7.0) == [Send(SynthesisComplete("b", 1.0, 2.0))]
 
 
+def test_what_begins_knows_how_long_it_waited_for_its_turn() -> None:
+    talk = session()
+    assert begun(tell(talk, now_s=1.0, text="First.", request_id="a")).waited_s == 0.0
+    tell(talk, now_s=2.0, text="Second.", request_id="b")
+    assert begun(talk.completed(1.0, 5.0)).waited_s == 3.0
+    talk.completed(1.0, 6.0)
+    assert tell(talk, now_s=7.0, type="text_delta", text="It is still being wr") == []
+    assert begun(tell(talk, now_s=9.0, type="text_delta", text="itten. And more")).waited_s == 2.0
+
+
 def test_messages_wait_in_order_while_one_is_in_hand() -> None:
     talk = session()
     say(talk, "First.", "a")
