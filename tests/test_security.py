@@ -3,10 +3,11 @@
 import json
 import re
 import shutil
+import socket
 import ssl
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx
@@ -18,7 +19,8 @@ from scripts.local_endpoint.certificate import write_certificate
 from scripts.running import free_port
 from serve_app.access.keys import dump_key, new_key
 from serve_app.engine.fake import FakeEngine
-from tests.fakes import app_over
+from serve_app.metrics import ACTIVE_REQUESTS
+from tests.fakes import CountingRecorder, app_over
 from tests.serving import served
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -92,10 +94,15 @@ def proxied(command_of: Callable[[Path, str, int], list[str]], folder: Path, ups
         process.wait(HANG_S)
 
 
-@pytest.mark.parametrize("proxy", [nginx, caddy])
-def test_behind_the_documented_proxy_audio_streams_and_keys_and_origins_count(proxy, tmp_path):
+def installed(proxy: Callable[[Path, str, int], list[str]]) -> None:
+    """Skip the test where it is not."""
     if shutil.which(proxy.__name__, path="/usr/sbin:/usr/bin:/bin") is None:
         pytest.skip(f"{proxy.__name__} is not installed")
+
+
+@pytest.mark.parametrize("proxy", [nginx, caddy])
+def test_behind_the_documented_proxy_audio_streams_and_keys_and_origins_count(proxy, tmp_path):
+    installed(proxy)
     (tmp_path / "keys").write_text(dump_key("alice", KEY))
     engine = FakeEngine(gated=True)
     bearer = {"authorization": f"Bearer {KEY}"}
@@ -124,3 +131,40 @@ def test_behind_the_documented_proxy_audio_streams_and_keys_and_origins_count(pr
             with pytest.raises(InvalidStatus) as refused:
                 open_session(**how)
             assert refused.value.response.status_code == status
+
+
+@pytest.mark.parametrize("proxy", [nginx, caddy])
+def test_a_body_that_never_ends_stays_in_the_documented_proxy(proxy, tmp_path):
+    installed(proxy)
+    recorder = CountingRecorder()
+    with served(app_over(FakeEngine(), recorder)) as url, proxied(proxy, tmp_path, url.split("//")[1]) as address:
+        trusting = ssl.create_default_context(cafile=tmp_path / "certificate.pem")
+        host, port = address.split(":")
+        with (
+            socket.create_connection((host, int(port)), HANG_S) as plain,
+            trusting.wrap_socket(plain, server_hostname=host) as slow,
+        ):
+            begun, rest = b'{"text":' + b" " * 100_000, b'"Hello there."}'  # more than a buffer on the way
+            length = len(begun + rest)
+            slow.sendall(f"POST /invocations HTTP/1.1\r\nHost: {address}\r\nContent-Length: {length}\r\n\r\n".encode())
+            slow.sendall(begun)
+            with httpx.Client(base_url=f"https://{address}", verify=trusting, timeout=HANG_S) as client:
+                assert client.post("/invocations", json={"text": "Hello there."}).status_code == 200
+            assert {in_hand for in_hand, _ in recorder.values[ACTIVE_REQUESTS.name]} == {1.0, 0.0}
+            slow.sendall(rest)
+            assert slow.recv(64).startswith(b"HTTP/1.1 200")
+
+
+def test_the_documented_nginx_bounds_what_one_address_has_open(tmp_path):
+    installed(nginx)
+    with (
+        served(app_over(FakeEngine())) as url,
+        proxied(nginx, tmp_path, url.split("//")[1]) as address,
+        ExitStack() as opened,
+    ):
+        trusting = ssl.create_default_context(cafile=tmp_path / "certificate.pem")
+        for _ in range(50):
+            opened.enter_context(connect(f"wss://{address}{STREAM}", ssl=trusting))
+        with pytest.raises(InvalidStatus) as refused:
+            connect(f"wss://{address}{STREAM}", ssl=trusting)
+        assert refused.value.response.status_code == 503
