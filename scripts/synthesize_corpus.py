@@ -5,8 +5,9 @@
 IN is a file or a folder. The same command again goes on where a run was stopped or killed. docs/corpus.md has the
 columns, and how it runs on a cluster (RAY_ADDRESS).
 
-Exit status: 0 every row is spoken; 3 all rows are, but for those in rejected.parquet; 1 the run could not begin or go
-on; 2 the command line makes no sense; 130 stopped by Ctrl-C, 143 by SIGTERM.
+Exit status: 0 every row is spoken; 3 all rows are, but for those in rejected.parquet; 4 rows are left that the same
+command tries again, in left.parquet; 1 the run could not begin or go on; 2 the command line makes no sense; 130 stopped
+by Ctrl-C, 143 by SIGTERM.
 """
 
 import os
@@ -26,7 +27,7 @@ from serve_app.config import SettingsError, load_settings
 from serve_app.engine.files import WeightsError
 from serve_app.errors import SpeechError
 
-SOME_REJECTED = 3
+SOME_REJECTED, SOME_LEFT = 3, 4
 
 _FAILURES = (InputError, OutputError, RunFailed, SettingsError, SpeechError, WeightsError)
 """Their messages are sentences for a person."""
@@ -49,7 +50,8 @@ def main(given: Sequence[str] | None = None, model: type[Model] = KokoroModel) -
             try:
                 with connected(os.environ.get("RAY_ADDRESS", "local")):
                     _hear_signals()  # after Ray, which sets its own
-                    return SOME_REJECTED if synthesize(options, settings, model) else 0
+                    result = synthesize(options, settings, model)
+                    return SOME_LEFT if result.left else SOME_REJECTED if result.rejected else 0
             except Stopped as stop:
                 parts = len(committed(options.out))
                 print(f"\nStopped; {parts} parts are kept. The same command again goes on from there.", file=sys.stderr)

@@ -48,6 +48,7 @@ def find_files(given: Path) -> tuple[list[InputFile], int]:
 
     Raises InputError.
     """
+    given = given.absolute()  # they are read by other processes, too
     if given.is_file():
         if not given.name.endswith(SUFFIXES):
             raise InputError(f"{given} is of no known kind; a corpus is a file or a folder of {', '.join(SUFFIXES)}")

@@ -1,6 +1,6 @@
 """The output's files. Each is put in place as a whole, so that a kill at any moment leaves it there or not at all.
 
-A part carries its turned-away rows in its own metadata: both are there, or neither is.
+A part carries the rows that it lacks in its own metadata: both are there, or neither is.
 """
 
 import json
@@ -15,12 +15,13 @@ import pyarrow.parquet as pq
 
 from scripts.corpus.names import file_name
 from scripts.corpus.progress import Amount
-from scripts.corpus.rows import Rejected
+from scripts.corpus.rows import Rejected, Row
 from serve_app.engine.files import write_atomically
 
 PARTS_FOLDER = "parts"
 AUDIO_FOLDER = "audio"
 REJECTED_FILE = "rejected.parquet"
+LEFT_FILE = "left.parquet"
 MANIFEST_FILE = "manifest.jsonl"
 
 SCHEMA = pa.schema(
@@ -51,7 +52,7 @@ SCHEMA = pa.schema(
     }
 )
 
-REJECTED_SCHEMA = pa.schema(
+REASONS_SCHEMA = pa.schema(
     {"id": pa.string(), "row": pa.int64(), "file": pa.string(), "code": pa.string(), "message": pa.string()}
 )
 
@@ -59,13 +60,45 @@ _FOOTER = b"kokoro.part"
 
 
 @dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a part's rows.
+
+    Attributes:
+        spoken: by SCHEMA; `audio_file` is given when they are written.
+        characters: of the rows that are done, spoken or rejected.
+        rejected: rows that cannot be spoken, by a fault of their own.
+        left: rows that could have been spoken and were not: another run tries them again.
+    """
+
+    spoken: Sequence[dict[str, Any]] = ()
+    characters: int = 0
+    rejected: Sequence[Rejected] = ()
+    left: Sequence[Rejected] = ()
+
+    def left_of(self, rows: Iterable[Row]) -> list[Row]:
+        """Those of `rows` that are left."""
+        places = {(row.file, row.row) for row in self.left}
+        return [row for row in rows if (row.file, row.number) in places]
+
+    def and_then(self, later: "Outcome") -> "Outcome":
+        """Of all rows, when `later` is that of those which were left."""
+        return Outcome(
+            [*self.spoken, *later.spoken],
+            self.characters + later.characters,
+            [*self.rejected, *later.rejected],
+            later.left,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Footer:
-    """What a part says of itself. `spoken` counts only rows with audio; `characters` is of all its rows."""
+    """What a part says of itself; see Outcome. `spoken` is how many have audio."""
 
     spoken: int
     characters: int
     audio_s: float
     rejected: tuple[Rejected, ...]
+    left: tuple[Rejected, ...]
 
     @property
     def amount(self) -> Amount:
@@ -77,15 +110,12 @@ def part_path(out: Path, index: int) -> Path:
     return out / PARTS_FOLDER / f"part-{index:06}.parquet"
 
 
-def write_part(out: Path, index: int, spoken: Sequence[dict[str, Any]], footer: Footer, *, audio_files: bool) -> None:
+def write_part(out: Path, index: int, outcome: Outcome, *, audio_files: bool) -> None:
     """Commit a part: first its audio files, if there are to be any, then the one file that says they are there.
 
-    Args:
-        spoken: rows by SCHEMA, without `audio_file`.
-    Raises:
-        OSError.
+    In the order of the input, so that it makes no difference in which a worker was done with them. Raises OSError.
     """
-    rows = sorted(spoken, key=lambda row: (row["file"], row["row"]))
+    rows = sorted(outcome.spoken, key=lambda row: (row["file"], row["row"]))
     if audio_files:
         folder = out / AUDIO_FOLDER / f"part-{index:06}"
         for row in rows:
@@ -94,6 +124,8 @@ def write_part(out: Path, index: int, spoken: Sequence[dict[str, Any]], footer: 
             _write_bytes(path, row["audio"])
         if rows:
             _settle(folder)
+    audio_s = sum(row["duration_s"] for row in rows)
+    footer = Footer(len(rows), outcome.characters, audio_s, _in_order(outcome.rejected), _in_order(outcome.left))
     told = json.dumps(asdict(footer))
     table = pa.Table.from_pylist(rows, SCHEMA.with_metadata({_FOOTER: told}))
     _write_table(part_path(out, index), table)
@@ -102,7 +134,16 @@ def write_part(out: Path, index: int, spoken: Sequence[dict[str, Any]], footer: 
 def read_footer(path: Path) -> Footer:
     """What a committed part says of itself; reads no rows."""
     told = json.loads(pq.read_metadata(path).metadata[_FOOTER])
-    return Footer(**told | {"rejected": tuple(Rejected(**row) for row in told["rejected"])})
+    return Footer(**told | {name: tuple(Rejected(**row) for row in told[name]) for name in ("rejected", "left")})
+
+
+def read_part(out: Path, index: int) -> Outcome | None:
+    """What a part holds, if it is there."""
+    path = part_path(out, index)
+    if not path.exists():
+        return None
+    footer = read_footer(path)
+    return Outcome(pq.read_table(path).to_pylist(), footer.characters, footer.rejected, footer.left)
 
 
 def committed(out: Path) -> dict[int, Footer]:
@@ -119,10 +160,9 @@ def sweep(out: Path) -> None:
                 path.unlink(missing_ok=True)
 
 
-def write_rejected(out: Path, rejected: Iterable[Rejected]) -> None:
-    """The table of rows that were turned away, in the order of the input."""
-    rows = sorted(rejected, key=lambda row: (row.file, row.row))
-    _write_table(out / REJECTED_FILE, pa.Table.from_pylist([asdict(row) for row in rows], REJECTED_SCHEMA))
+def write_reasons(path: Path, rows: Iterable[Rejected]) -> None:
+    """A table of rows that are not spoken, in the order of the input."""
+    _write_table(path, pa.Table.from_pylist([asdict(row) for row in _in_order(rows)], REASONS_SCHEMA))
 
 
 def write_manifest(out: Path) -> None:
@@ -140,6 +180,10 @@ def _manifest(out: Path) -> Iterator[dict[str, Any]]:
     columns = ["id", "audio_file", "text", "text_sha256", "duration_s"]
     for path in sorted((out / PARTS_FOLDER).glob("part-*.parquet")):
         yield from pq.read_table(path, columns=columns).to_pylist()
+
+
+def _in_order(rows: Iterable[Rejected]) -> tuple[Rejected, ...]:
+    return tuple(sorted(rows, key=lambda row: (row.file, row.row)))
 
 
 def _write_table(path: Path, table: pa.Table) -> None:

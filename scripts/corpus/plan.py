@@ -1,14 +1,16 @@
-"""Which rows make a part of the output. The same rows give the same parts, however often a run begins anew.
+"""What of the input makes a part of the output. The same input gives the same parts, however often it is read.
 
 A part is the unit of work and of resuming: it is spoken by one worker, and is there as a whole or not at all. Rows of
 about the same length share one, as the longest decides what a batch costs.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import batched
 
-from scripts.corpus.rows import Row
+from scripts.corpus.inputs import InputFile, read_file
+from scripts.corpus.rows import Defaults, Rejected, Row, RowCheck
+from serve_app.protocol.requests import RequestLimits
 
 WINDOW_ROWS = 4096
 """So many rows are sorted by their length at a time: enough to be alike, and few enough to be held."""
@@ -22,6 +24,36 @@ _CHARACTERS_PER_S = 15.0
 class Part:
     index: int
     rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """The input: too much of it to be held, so it is read anew whenever it is asked for its parts."""
+
+    files: tuple[InputFile, ...]
+    paragraphs: bool
+    defaults: Defaults
+    limits: RequestLimits
+    part_s: float
+
+    def parts(self, turn_away: Callable[[Rejected], object]) -> Iterator[Part]:
+        """The parts in order, of which a window of rows is held at a time.
+
+        Args:
+            turn_away: is told of the rows that no worker could speak.
+        Raises:
+            InputError: a file cannot be read.
+        """
+        return plan_parts(self._rows(turn_away), self.part_s)
+
+    def _rows(self, turn_away: Callable[[Rejected], object]) -> Iterator[Row]:
+        check = RowCheck(self.defaults, self.limits)
+        for file in self.files:
+            for row in check.rows(file.name, read_file(file, paragraphs=self.paragraphs)):
+                if isinstance(row, Row):
+                    yield row
+                else:
+                    turn_away(row)
 
 
 def expected_s(row: Row) -> float:

@@ -1,6 +1,13 @@
-"""How far a run is, as one line for a person. Time is an argument."""
+"""How far a run is, for a person: a bar on a terminal, and lines elsewhere. Time is an argument."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import TextIO
+
+from tqdm import tqdm
+
+BAR_EVERY_S, LINE_EVERY_S = 1.0, 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +50,41 @@ class Progress:
         )
         return (self.total.characters - done.characters) * s_per_character
 
-    def line(self) -> str:
+    @property
+    def share(self) -> float:
+        """What is done of all, 0 to 1."""
+        done = self.before + self.now
+        return done.characters / self.total.characters if self.total.characters else 1.0
+
+    @property
+    def told(self) -> str:
         done = self.before + self.now
         speed = self.now.audio_s / self.elapsed_s if self.elapsed_s else 0.0
-        share = done.characters / self.total.characters if self.total.characters else 1.0
         left = _duration(self.audio_left_s / speed) if speed else "unknown"
         return (
-            f"{share:4.0%}  {done.rows}/{self.total.rows} rows  {done.audio_s / 3600:.2f} h of audio done, "
+            f"{done.rows}/{self.total.rows} rows  {done.audio_s / 3600:.2f} h of audio, "
             f"{self.audio_left_s / 3600:.2f} h left  {speed:.2f} s/s  ETA {left}"
         )
+
+
+@contextmanager
+def shown(progress: Progress, where: TextIO) -> Iterator[tuple[Callable[[Amount, float], None], float]]:
+    """What shows how far it is, by what is done and in how many seconds; and how often it likes to be told."""
+    if not where.isatty():
+        yield lambda now, elapsed_s: _print_line(progress.at(now, elapsed_s), where), LINE_EVERY_S
+        return
+    with tqdm(total=1.0, bar_format="{percentage:3.0f}% {bar:10} {desc}", file=where, dynamic_ncols=True) as bar:
+
+        def show(now: Amount, elapsed_s: float) -> None:
+            latest = progress.at(now, elapsed_s)
+            bar.n = latest.share
+            bar.set_description_str(latest.told)
+
+        yield show, BAR_EVERY_S
+
+
+def _print_line(progress: Progress, where: TextIO) -> None:
+    print(f"{progress.share:4.0%}  {progress.told}", file=where, flush=True)
 
 
 def _duration(seconds: float) -> str:

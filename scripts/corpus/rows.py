@@ -1,5 +1,6 @@
-"""A row of a corpus: what may be in it, and why one is turned away. Pure: fields in, rows out."""
+"""A row of a corpus: what may be in it, and why one is turned away. Fields in, rows out."""
 
+import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -9,6 +10,7 @@ from serve_app.errors import BadRequest, SpeechError
 from serve_app.protocol.requests import RequestLimits, SpeechRequest, build_request
 
 MAX_ID_CHARS = 128
+IDS_IN_MEMORY_KB = 32 << 10
 DUPLICATE_ID = "duplicate_id"
 """The one code beside those of serve_app/errors.py."""
 
@@ -28,7 +30,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A row that is not spoken: the table rejected.parquet."""
+    """A row that is not spoken, and why: of the tables rejected.parquet and left.parquet."""
 
     id: str
     row: int
@@ -50,13 +52,29 @@ class Defaults:
     lang: str | None
 
 
+class TakenIds:
+    """The ids of a corpus's rows. Past IDS_IN_MEMORY_KB SQLite keeps them in a file, which ends with this object."""
+
+    def __init__(self) -> None:
+        self._rows = sqlite3.connect("", isolation_level=None)
+        self._rows.execute("PRAGMA journal_mode = OFF")
+        self._rows.execute(f"PRAGMA cache_size = -{IDS_IN_MEMORY_KB}")
+        self._rows.execute("CREATE TABLE taken (id BLOB PRIMARY KEY) WITHOUT ROWID")
+        self._rows.execute("BEGIN")
+
+    def take(self, row_id: str) -> bool:
+        """Whether nobody had it before."""
+        key = row_id.encode(errors="surrogateescape")  # of a file's name, which may be no UTF-8
+        return self._rows.execute("INSERT OR IGNORE INTO taken VALUES (?)", (key,)).rowcount == 1
+
+
 @dataclass(slots=True)
 class RowCheck:
     """Checks the rows of one corpus, in order: it remembers the ids that are taken."""
 
     defaults: Defaults
     limits: RequestLimits
-    _ids: set[str] = field(default_factory=set)
+    _ids: TakenIds = field(default_factory=TakenIds)
 
     def rows(self, file: str, found: Iterable[tuple[int, Fields | BadRequest]]) -> Iterator[Row | Rejected]:
         """Each row of a file. The first row with an id keeps it; later ones are turned away."""
@@ -73,9 +91,8 @@ class RowCheck:
             request = build_request(asdict(self.defaults) | given, self.limits, now_epoch_s=0.0)
         except SpeechError as error:
             return Rejected(row_id, number, file, error.code, error.message)
-        if row_id in self._ids:
+        if not self._ids.take(row_id):
             return Rejected(row_id, number, file, DUPLICATE_ID, "an earlier row has the same id")
-        self._ids.add(row_id)
         return Row(row_id, number, file, request.text, request.voice, request.speed, request.lang)
 
 

@@ -1,25 +1,42 @@
 """One run from the input to the finished output: what is left to do, done, and told."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from scripts.corpus.cluster import Job, Pool, identified, new_tally, pool_for, speak_parts, watched
-from scripts.corpus.inputs import InputError, InputFile, find_files, is_inside, read_file
+from scripts.corpus.cluster import Job, Pool, RemoteTally, RunFailed, identified, pool_for, speak_parts, watched
+from scripts.corpus.inputs import InputError, InputFile, find_files, is_inside
 from scripts.corpus.options import Options
-from scripts.corpus.parts import committed, sweep, write_manifest, write_rejected
-from scripts.corpus.plan import Part, expected_s, plan_parts
-from scripts.corpus.progress import Amount, Progress
+from scripts.corpus.parts import LEFT_FILE, REJECTED_FILE, committed, sweep, write_manifest, write_reasons
+from scripts.corpus.plan import Corpus, expected_s
+from scripts.corpus.progress import Amount, Progress, shown
 from scripts.corpus.record import Record, held, read_record, write_record
-from scripts.corpus.rows import Rejected, Row, RowCheck
+from scripts.corpus.rows import Rejected
 from scripts.corpus.speaking import Identity, Manner, Model, offline
 from serve_app.blends import check_voice
 from serve_app.config import Settings
 from serve_app.protocol.requests import RequestLimits
 from serve_app.version import VERSION
 
-TERMINAL_EVERY_S, LOG_EVERY_S = 1.0, 30.0
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What the input holds, as far as can be told without the model."""
+
+    parts: int
+    total: Amount
+    expected_s: float
+    rejected: Sequence[Rejected]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How many rows are not spoken: for a fault of their own, and for none."""
+
+    rejected: int
+    left: int
 
 
 @contextmanager
@@ -32,8 +49,8 @@ def output_of(options: Options) -> Iterator[None]:
         yield
 
 
-def synthesize(options: Options, settings: Settings, model: type[Model]) -> int:
-    """Do what is left of the corpus; how many rows were turned away. Ray is connected, and `output_of` is open.
+def synthesize(options: Options, settings: Settings, model: type[Model]) -> Result:
+    """Do what is left of the corpus. Ray is connected, and `output_of` is open.
 
     Raises InputError, OutputError, RunFailed, WeightsError, SpeechError.
     """
@@ -47,18 +64,19 @@ def synthesize(options: Options, settings: Settings, model: type[Model]) -> int:
     record = _record(options, settings, identity, files)
     sweep(options.out)
 
-    rejected = list[Rejected]()
-    parts = list(plan_parts(_rows(options, settings, files, rejected), options.part_minutes * 60))
+    limits = RequestLimits(settings.limits.max_text_chars, settings.limits.max_request_age_s)
+    corpus = Corpus(tuple(files), options.paragraphs, options.defaults, limits, options.part_minutes * 60)
+    survey = _survey(corpus)
     done = committed(options.out)
-    left = [part for part in parts if part.index not in done]
+    finished = {index for index, footer in done.items() if not footer.left}
     if done:
-        _tell(f"{len(done)} of {len(parts)} parts are there already")
+        _tell(f"{len(finished)} of {survey.parts} parts are there already")
     manner = Manner(options.audio_format, options.sample_rate, options.keeps_text, record.product, record.created)
     job = Job(model, settings, identity, manner, options.out.resolve(), options.audio_files)
-    if left:
+    if len(finished) < survey.parts:
         before = sum((footer.amount for footer in done.values()), Amount())
-        _speak(job, left, pool, _progress(parts, before))
-    return _finish(options, rejected)
+        _speak(job, corpus, finished, pool, survey.parts, Progress(survey.total, before, survey.expected_s))
+    return _finish(options, survey)
 
 
 def _record(options: Options, settings: Settings, identity: Identity, files: Sequence[InputFile]) -> Record:
@@ -77,50 +95,50 @@ def _record(options: Options, settings: Settings, identity: Identity, files: Seq
     return record
 
 
-def _rows(options: Options, settings: Settings, files: Sequence[InputFile], rejected: list[Rejected]) -> Iterator[Row]:
-    """The rows that can be spoken, as far as can be told without the model; the others are added to `rejected`."""
-    limits = RequestLimits(settings.limits.max_text_chars, settings.limits.max_request_age_s)
-    check = RowCheck(options.defaults, limits)
-    for file in files:
-        for row in check.rows(file.name, read_file(file, paragraphs=options.paragraphs)):
-            if isinstance(row, Row):
-                yield row
-            else:
-                rejected.append(row)
+def _survey(corpus: Corpus) -> Survey:
+    """Read the input once, and keep of it what is bad."""
+    rejected = list[Rejected]()
+    parts, rows, characters, audio_s = 0, 0, 0, 0.0
+    for part in corpus.parts(rejected.append):
+        parts += 1
+        rows += len(part.rows)
+        characters += sum(len(row.text) for row in part.rows)
+        audio_s += sum(map(expected_s, part.rows))
+    return Survey(parts, Amount(rows, characters), audio_s, rejected)
 
 
-def _progress(parts: Sequence[Part], before: Amount) -> Progress:
-    rows = [row for part in parts for row in part.rows]
-    total = Amount(len(rows), sum(len(row.text) for row in rows))
-    return Progress(total, before, expected_s=sum(map(expected_s, rows)))
+def _speak(job: Job, corpus: Corpus, finished: Collection[int], pool: Pool, parts: int, progress: Progress) -> None:
+    left = parts - len(finished)
+    workers = min(pool.workers, left)
+    tally = RemoteTally()
+    _tell(f"{left} parts to speak, by {workers} workers; weights: {job.identity.source}")
+    with shown(progress, sys.stderr) as (show, every_s), watched(tally, every_s, show):
+        by_node = speak_parts(job, corpus, finished, workers, pool, tally)
+    if len(by_node) > 1:
+        _tell("Parts by node: " + ", ".join(f"{node} {count}" for node, count in sorted(by_node.items())))
 
 
-def _speak(job: Job, parts: Sequence[Part], pool: Pool, progress: Progress) -> None:
-    terminal = sys.stderr.isatty()
-    tally = new_tally()
-    _tell(f"{len(parts)} parts to speak, by {min(pool.workers, len(parts))} workers; weights: {job.identity.source}")
-
-    def show(now: Amount, elapsed_s: float) -> None:
-        line = progress.at(now, elapsed_s).line()
-        print(f"\r{line}\x1b[K" if terminal else line, end="" if terminal else "\n", file=sys.stderr, flush=True)
-
-    with watched(tally, TERMINAL_EVERY_S if terminal else LOG_EVERY_S, show):
-        speak_parts(job, parts, pool, tally)
-    if terminal:
-        print(file=sys.stderr)
-
-
-def _finish(options: Options, rejected: Sequence[Rejected]) -> int:
-    footers = committed(options.out).values()
-    rejected = [*rejected, *(row for footer in footers for row in footer.rejected)]
-    write_rejected(options.out, rejected)
+def _finish(options: Options, survey: Survey) -> Result:
+    """Write what belongs to the whole output. Raises RunFailed."""
+    footers = committed(options.out)
+    if len(footers) != survey.parts:
+        raise RunFailed(
+            f"{len(footers)} parts are there and {survey.parts} should be; was the input changed meanwhile?"
+        )
+    rejected = [*survey.rejected, *(row for footer in footers.values() for row in footer.rejected)]
+    left = [row for footer in footers.values() for row in footer.left]
+    write_reasons(options.out / REJECTED_FILE, rejected)
+    write_reasons(options.out / LEFT_FILE, left)
     if options.audio_files:
         write_manifest(options.out)
-    spoken, hours = sum(footer.spoken for footer in footers), sum(footer.audio_s for footer in footers) / 3600
+    spoken = sum(footer.spoken for footer in footers.values())
+    hours = sum(footer.audio_s for footer in footers.values()) / 3600
     _tell(
         f"Done: {spoken} rows are spoken, {hours:.2f} h of audio in {len(footers)} parts; {len(rejected)} turned away"
     )
-    return len(rejected)
+    if left:
+        _tell(f"{len(left)} rows are left, for no fault of theirs ({LEFT_FILE}); the same command tries them again")
+    return Result(len(rejected), len(left))
 
 
 def _tell(line: str) -> None:

@@ -6,26 +6,35 @@ engine has as many threads (docs/engine-cpu.md).
 
 import asyncio
 import hashlib
+import logging
 import math
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from scripts.corpus.parts import Footer
+from scripts.corpus.parts import Outcome
 from scripts.corpus.rows import Rejected, Row, request_for
 from serve_app.audio.encoders import open_encoder
 from serve_app.audio.pcm import duration_s, slices
 from serve_app.config import Settings
 from serve_app.deployments.chunker import BlockingFrontEnd, Chunker
 from serve_app.engine.types import Engine
-from serve_app.errors import EngineUnavailable, NothingToSpeak, QueueSaturated, SpeechError
+from serve_app.errors import EngineUnavailable, Internal, NothingToSpeak, SpeechError
 from serve_app.metrics import NoRecorder
 from serve_app.server.listener import Listener
 from serve_app.server.speech import Phonemizer, Sentences, Speech
 from serve_app.text.chunker import split_sentences
 from serve_app.text.pieces import Piece
+
+logger = logging.getLogger(__name__)
+
+TRIES = 3
+"""Of a row that fails by no fault of its own; each after the part's other rows, when what hindered it may be over."""
+
+LOOK_EVERY_S = 30.0
 
 SEED = "content"
 """The noise of a segment is seeded by its phonemes, speed and voice (serve_app/engine/model.py): no number to keep."""
@@ -101,6 +110,7 @@ def offline(settings: Settings, *, threads: int, max_batch: int, on_gpu: bool) -
         "threads": threads,
         "max_batch": max_batch,
         "max_wait_s": math.inf,
+        "max_queue": sys.maxsize,
         "job_overdue_s": 1800.0,
     }
     return settings.model_copy(update={"engine": settings.engine.model_copy(update=changes)})
@@ -125,15 +135,36 @@ class Speaker:
         self._engine, self._identity, self._settings = engine, identity, settings
 
     async def speak(
-        self, rows: Sequence[Row], manner: Manner, heard: Callable[[Row, float], None]
-    ) -> tuple[list[dict[str, Any]], Footer]:
-        """The rows of a part as SCHEMA has them, and its footer.
+        self,
+        rows: Sequence[Row],
+        manner: Manner,
+        heard: Callable[[Row, float], None],
+        look_every_s: float = LOOK_EVERY_S,
+    ) -> Outcome:
+        """What becomes of the rows.
 
         Args:
             heard: is told of each row as it is done, with its seconds of audio.
+            look_every_s: how often the engine is asked whether it still can; a pass that hangs tells nobody.
         Raises:
-            EngineUnavailable, QueueSaturated: of the engine and no row's fault.
+            EngineUnavailable, in a group: this engine speaks nothing more.
         """
+        async with asyncio.TaskGroup() as watched:
+            looking = watched.create_task(self._look(look_every_s))
+            outcome = await self._attempt(rows, manner, heard)
+            for _ in range(TRIES - 1):
+                if outcome.left:
+                    outcome = outcome.and_then(await self._attempt(outcome.left_of(rows), manner, heard))
+            looking.cancel()
+        return outcome
+
+    async def _look(self, every_s: float) -> None:
+        while True:
+            await asyncio.sleep(every_s)
+            await self._engine.info()
+
+    async def _attempt(self, rows: Sequence[Row], manner: Manner, heard: Callable[[Row, float], None]) -> Outcome:
+        """Try each row once."""
         max_batch = self._settings.engine.max_batch
         speech = Speech(
             self._phonemizer,
@@ -144,25 +175,32 @@ class Speaker:
         )
         at_once = asyncio.Semaphore(max_batch + 1)
 
-        async def spoken(row: Row) -> dict[str, Any] | Rejected:
+        spoken, rejected, left = list[dict[str, Any]](), list[Rejected](), list[Rejected]()
+        characters = 0
+
+        async def attempt(row: Row) -> None:
+            nonlocal characters
             async with at_once:
                 try:
                     told = await self._speak(speech, row, manner)
-                except (EngineUnavailable, QueueSaturated):
+                except EngineUnavailable:
                     raise
-                except SpeechError as error:
+                except Exception as exc:
+                    error = _as_speech_error(row, exc)
+                    if error.http_status >= 500:  # ours, and maybe of this moment only
+                        left.append(Rejected.row_of(row, error))
+                        return
+                    rejected.append(Rejected.row_of(row, error))
                     heard(row, 0.0)
-                    return Rejected.row_of(row, error)
-                heard(row, told["duration_s"])
-                return told
+                else:
+                    spoken.append(told)
+                    heard(row, told["duration_s"])
+                characters += len(row.text)
 
         async with asyncio.TaskGroup() as tasks:
-            begun = [tasks.create_task(spoken(row)) for row in rows]
-        outcomes = [task.result() for task in begun]
-        done = [outcome for outcome in outcomes if not isinstance(outcome, Rejected)]
-        rejected = tuple(outcome for outcome in outcomes if isinstance(outcome, Rejected))
-        audio_s = sum(row["duration_s"] for row in done)
-        return done, Footer(len(done), sum(len(row.text) for row in rows), audio_s, rejected)
+            for row in rows:
+                tasks.create_task(attempt(row))
+        return Outcome(spoken, characters, rejected, left)
 
     async def _speak(self, speech: Speech, row: Row, manner: Manner) -> dict[str, Any]:
         request = request_for(row, manner.audio_format, manner.sample_rate)
@@ -200,3 +238,11 @@ class Speaker:
                 "created": manner.created,
             },
         }
+
+
+def _as_speech_error(row: Row, exc: Exception) -> SpeechError:
+    """A defect of ours is logged here and told as `internal`."""
+    if isinstance(exc, SpeechError):
+        return exc
+    logger.error("row %s failed", row.id, exc_info=exc)
+    return Internal("the row could not be spoken; the worker's log has the cause under its id")

@@ -7,12 +7,22 @@ import pyarrow.parquet as pq
 import pytest
 
 from scripts.corpus import parts
-from scripts.corpus.parts import Footer, committed, part_path, sweep, write_manifest, write_part, write_rejected
+from scripts.corpus.parts import (
+    Footer,
+    Outcome,
+    committed,
+    part_path,
+    read_part,
+    sweep,
+    write_manifest,
+    write_part,
+    write_reasons,
+)
 from scripts.corpus.record import OutputError, Record, held, read_record, write_record
 from scripts.corpus.rows import Rejected
 
 TURNED_AWAY = Rejected("c", 3, "c.jsonl", "unknown_voice", "unknown voice 'x'")
-FOOTER = Footer(2, 8, 1.5, (TURNED_AWAY,))
+LEFT = Rejected("d", 4, "c.jsonl", "internal", "the model failed")
 RECORD = Record(
     "2026-01-01T00:00:00+00:00", "1", {"source": "w", "sha256": "0"}, {"format": "wav"}, {"a": {"bytes": 1}}
 )
@@ -39,22 +49,23 @@ def files_below(folder):
 
 
 def test_a_part_holds_its_rows_in_input_order_and_what_was_turned_away(tmp_path):
-    write_part(tmp_path, 4, [spoken("b", 2), spoken("a", 1)], FOOTER, audio_files=False)
+    outcome = Outcome([spoken("b", 2), spoken("a", 1)], 8, [TURNED_AWAY], [LEFT])
+    write_part(tmp_path, 4, outcome, audio_files=False)
     table = pq.read_table(part_path(tmp_path, 4))
     assert table.schema.equals(parts.SCHEMA)
     assert table.column("id").to_pylist() == ["a", "b"]
-    assert committed(tmp_path) == {4: FOOTER}
+    assert committed(tmp_path) == {4: Footer(2, 8, 1.5, (TURNED_AWAY,), (LEFT,))}
     assert files_below(tmp_path) == ["parts/part-000004.parquet"]
 
 
 def test_a_part_without_a_single_spoken_row_is_a_part_all_the_same(tmp_path):
-    write_part(tmp_path, 0, [], Footer(0, 3, 0.0, (TURNED_AWAY,)), audio_files=True)
+    write_part(tmp_path, 0, Outcome([], 3, [TURNED_AWAY]), audio_files=True)
     assert committed(tmp_path)[0].rejected == (TURNED_AWAY,)
     assert pq.read_table(tmp_path / "parts").num_rows == 0
 
 
 def test_audio_files_lie_beside_their_part_whatever_the_ids_say(tmp_path):
-    write_part(tmp_path, 0, [spoken("../../x", 1), spoken("x", 2)], FOOTER, audio_files=True)
+    write_part(tmp_path, 0, Outcome([spoken("../../x", 1), spoken("x", 2)]), audio_files=True)
     write_manifest(tmp_path)
     entries = [json.loads(line) for line in (tmp_path / "manifest.jsonl").read_text().splitlines()]
     assert [entry["id"] for entry in entries] == ["../../x", "x"]
@@ -64,10 +75,20 @@ def test_audio_files_lie_beside_their_part_whatever_the_ids_say(tmp_path):
 
 def test_the_same_part_again_is_the_same_to_the_byte(tmp_path):
     for _ in range(2):
-        write_part(tmp_path, 0, [spoken("a", 1)], FOOTER, audio_files=True)
+        write_part(tmp_path, 0, Outcome([spoken("a", 1)]), audio_files=True)
         first = {name: (tmp_path / name).read_bytes() for name in files_below(tmp_path)}
-    write_part(tmp_path, 0, [spoken("a", 1)], FOOTER, audio_files=True)
+    write_part(tmp_path, 0, Outcome([spoken("a", 1)]), audio_files=True)
     assert {name: (tmp_path / name).read_bytes() for name in files_below(tmp_path)} == first
+
+
+def test_a_part_whose_last_rows_came_later_is_the_same_to_the_byte(tmp_path):
+    write_part(tmp_path, 0, Outcome([spoken("d", 4), spoken("a", 1)], 12, [TURNED_AWAY]), audio_files=True)
+    at_once = {name: (tmp_path / name).read_bytes() for name in files_below(tmp_path)}
+    write_part(tmp_path, 0, Outcome([spoken("a", 1)], 9, [TURNED_AWAY], [LEFT]), audio_files=True)
+    assert read_part(tmp_path, 1) is None
+    outcome = read_part(tmp_path, 0).and_then(Outcome([spoken("d", 4)], 3))
+    write_part(tmp_path, 0, outcome, audio_files=True)
+    assert {name: (tmp_path / name).read_bytes() for name in files_below(tmp_path)} == at_once
 
 
 def test_a_failure_before_the_last_file_leaves_no_part(tmp_path, monkeypatch):
@@ -76,13 +97,13 @@ def test_a_failure_before_the_last_file_leaves_no_part(tmp_path, monkeypatch):
 
     monkeypatch.setattr(parts.pq, "write_table", full)
     with pytest.raises(OSError, match="no space"):
-        write_part(tmp_path, 0, [spoken("a", 1)], FOOTER, audio_files=True)
+        write_part(tmp_path, 0, Outcome([spoken("a", 1)]), audio_files=True)
     assert committed(tmp_path) == {}
     assert files_below(tmp_path) == ["audio/part-000000/a.wav"]
 
 
 def test_what_a_killed_run_had_begun_is_swept_away_and_nothing_else(tmp_path):
-    write_part(tmp_path, 0, [spoken("a", 1)], FOOTER, audio_files=True)
+    write_part(tmp_path, 0, Outcome([spoken("a", 1)]), audio_files=True)
     kept = files_below(tmp_path)
     for name in ("parts/.part-000001.parquet.x1y2", "audio/part-000000/.b.wav.abcd", ".corpus.json.q_w8"):
         (tmp_path / name).write_bytes(b"half")
@@ -92,7 +113,7 @@ def test_what_a_killed_run_had_begun_is_swept_away_and_nothing_else(tmp_path):
 
 def test_the_table_of_rejected_rows_is_in_the_order_of_the_input(tmp_path):
     earlier = Rejected("a", 2, "a.jsonl", "bad_request", "text is blank")
-    write_rejected(tmp_path, [TURNED_AWAY, earlier])
+    write_reasons(tmp_path / "rejected.parquet", [TURNED_AWAY, earlier])
     rows = pq.read_table(tmp_path / "rejected.parquet").to_pylist()
     assert [Rejected(**row) for row in rows] == [earlier, TURNED_AWAY]
 
