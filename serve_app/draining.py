@@ -1,9 +1,8 @@
 """A service that is ended on purpose: its sessions finish the message in hand before Serve is shut down.
 
 Serve stops its proxy first and at once when it is shut down, which cuts every connection. In the image
-serve_app/container.py sees to that; under `serve run` it is Ctrl-C, which Ray's command line gives nobody a say in. But
-Ray calls the function that RAY_RUNTIME_ENV_HOOK names (set in serve_app/ray_environment.py) before a process joins it:
-in `serve run` that is the moment to become the one who hears SIGINT.
+serve_app/container.py sees to that; `serve run` gives nobody a say in what SIGINT (Ctrl-C) and SIGTERM do to it. But
+Ray calls the function that RAY_RUNTIME_ENV_HOOK names (set in serve_app/ray_environment.py) in a process that joins it.
 """
 
 import asyncio
@@ -41,17 +40,26 @@ async def drain(gateway: "DeploymentHandle", within_s: float = WITHIN_S) -> None
 
 
 def on_join(runtime_env: Any) -> Any:
-    """Ray's hook: `serve run` drains on Ctrl-C. Returns what it gets."""
+    """Ray's hook: `serve run` drains on SIGINT and SIGTERM. Returns what it gets."""
     called = Path(sys.argv[0]).name, *sys.argv[1:2]
     if called == ("serve", "run") and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, _interrupted)
+        from ray._private import worker  # here: every process that uses Ray imports this module
+
+        # For the end of joining: on the way Ray's C++ takes SIGTERM for a crash, prints its stack and aborts 3 s later.
+        worker._post_init_hooks.append(_hear_signals)
     return runtime_env
 
 
-def _interrupted(_number: int, frame: FrameType | None) -> None:
-    """Drain and shut Serve down, then go on as Ray's command line does. A second Ctrl-C ends the wait."""
+def _hear_signals() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _asked_to_end)
+
+
+def _asked_to_end(_number: int, frame: FrameType | None) -> None:
+    """Drain and shut Serve down, then go on as Ray's command line does on Ctrl-C. Another Ctrl-C ends the wait."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # Its main thread is busy starting Ray unless it sleeps in its own loop: nothing there bears a call of Ray's.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    # Its main thread is busy starting Serve unless it sleeps in its own loop: nothing there bears a call of Ray's.
     if frame is not None and frame.f_globals.get("__name__") == "ray.serve.scripts":
         try:
             asyncio.run(_drain_and_shut_down())
@@ -61,7 +69,7 @@ def _interrupted(_number: int, frame: FrameType | None) -> None:
 
 
 async def _drain_and_shut_down() -> None:
-    from ray import serve  # here: every process that uses Ray imports this module
+    from ray import serve
 
     try:
         for name, application in serve.status().applications.items():

@@ -52,7 +52,7 @@ DEFAULTS = {
     # Each change of the gateways starts another HAProxy; sessions stay with the one before, which is ended after 2
     # minutes by default and they with it. This package's clients renew theirs after 25 minutes.
     "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S": "3600",
-    # For Ctrl-C on `serve run`.
+    # For SIGINT (Ctrl-C) and SIGTERM to `serve run`.
     "RAY_RUNTIME_ENV_HOOK": "serve_app.draining.on_join",
     # A segment's audio is one message: 13 MB for the longest one at the slowest speed.
     "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": str(64 << 20),
