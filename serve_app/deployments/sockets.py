@@ -68,6 +68,22 @@ class GatewayWebSocket(WebSocketsSansIOProtocol):
         else:
             self.conn.data_to_send()
 
+    def handle_parser_exception(self) -> None:
+        """Say why, and drop what still comes until the client has heard it: to close on it would take the words back.
+
+        A socket that is closed while something is unread resets its connection, with what the client has not read yet.
+        """
+        if self.close_sent:
+            return
+        assert self.conn.close_sent is not None
+        self.queue.put_nowait(
+            {"type": "websocket.disconnect", "code": self.conn.close_sent.code, "reason": self.conn.close_sent.reason}
+        )
+        self.close_sent = True
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.transport.write_eof()
+        self.close_timer = self.loop.call_later(self.close_timeout, self.transport.close)
+
     def shutdown(self) -> None:
         """The server exits. It waits for this connection, as it does for one with a request in hand."""
         if self.close_sent:

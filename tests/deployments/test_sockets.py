@@ -25,6 +25,10 @@ HANG_S = 10.0
 
 MAX_BODY_BYTES = 2_000
 DEFLATED = 0x40  # RFC 7692, section 6
+UPGRADE = (
+    f"GET {PATH} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: MDEyMzQ1Njc4OTAxMjM0NQ==\r\n\r\n"
+).encode()
 LARGEST_READ_BYTES = 256 * 1024
 """That asyncio hands to a protocol at once."""
 
@@ -43,12 +47,18 @@ class Server:
 
     def __init__(self, server):
         self._server = server
-        self.url = f"ws://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}{PATH}"
+        self.port = server.servers[0].sockets[0].getsockname()[1]
+        self.url = f"ws://127.0.0.1:{self.port}{PATH}"
+
+    @property
+    def ends(self):
+        """Its ends of the connections that are open."""
+        return self._server.server_state.connections
 
     @property
     def end(self):
-        """Its end of the one connection that is open."""
-        (end,) = self._server.server_state.connections
+        """Of the one that is."""
+        (end,) = self.ends
         return end
 
 
@@ -110,6 +120,23 @@ def test_a_message_past_that_ends_the_connection_before_it_is_there():
             frame = Frame(Opcode.TEXT, bytes(TIMES_TOO_LARGE * MAX_BODY_BYTES + 1)).serialize(mask=True)
             socket.transport.write(frame[:14])
             assert await ended_with(socket) == CloseCode.MESSAGE_TOO_BIG
+
+    run(scenario)
+
+
+def test_who_sends_on_past_that_is_told_all_the_same():
+    """More than every buffer on the way holds, and read only when all of it has left: no library's client does so."""
+
+    async def scenario(server):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(UPGRADE)
+        assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
+        writer.write(Frame(Opcode.TEXT, bytes(20_000_000)).serialize(mask=True))
+        await writer.drain()
+        head, _, *code = await reader.readexactly(4)
+        assert (head & 0x0F, int.from_bytes(code)) == (Opcode.CLOSE, CloseCode.MESSAGE_TOO_BIG)
+        writer.close()
+        await turns_until(lambda: not server.ends)
 
     run(scenario)
 
