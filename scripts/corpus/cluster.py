@@ -22,7 +22,6 @@ import ray
 import ray.data
 from ray.actor import ActorHandle
 from ray.data import ActorPoolStrategy, DataContext
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from scripts.corpus.parts import Outcome, read_part, write_part
 from scripts.corpus.plan import Corpus, Part
@@ -122,7 +121,7 @@ class RemoteTally:
     """A Tally in an actor on the node of whoever makes it, and to be asked from anywhere."""
 
     def __init__(self) -> None:
-        self._actor: ActorHandle[Tally] = ray.remote(num_cpus=0, **_here())(Tally).remote()
+        self._actor: ActorHandle[Tally] = ray.remote(num_cpus=0, label_selector=_this_node())(Tally).remote()
 
     def begin(self) -> None:
         self._actor.begin.remote()
@@ -267,11 +266,11 @@ def speak_parts(
             if part.index not in finished:
                 yield part_table(part)
 
-    read = ray.data.from_items([0]).map_batches(parts, batch_format="pyarrow", num_cpus=0, **_here())
+    read = ray.data.from_items([0]).map_batches(parts, batch_format="pyarrow", num_cpus=0, label_selector=_this_node())
     spoken = read.map_batches(
         PartSpeaker,
         fn_constructor_args=(job, tally),
-        batch_size=None,  # a block, which is a part
+        batch_size=1,  # a part
         batch_format="pyarrow",
         compute=ActorPoolStrategy(
             size=workers,
@@ -309,9 +308,9 @@ def watched(tally: RemoteTally, every_s: float, show: Callable[[Amount, float], 
         watching.join()
 
 
-def _here() -> dict[str, Any]:
-    """Options that keep a task or an actor on the driver's node."""
-    return {"scheduling_strategy": NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)}
+def _this_node() -> dict[str, str]:
+    """What selects the driver's node."""
+    return {"ray.io/node-id": ray.get_runtime_context().get_node_id()}
 
 
 def part_table(part: Part) -> pa.Table:

@@ -32,7 +32,7 @@ class FragileEngine(FakeEngine):
 class Fragile(Tones):
     @staticmethod
     def load(settings: Settings) -> tuple[FakeFrontEnd, FakeEngine]:
-        return FakeFrontEnd(), FragileEngine()
+        return FakeFrontEnd(), FragileEngine(cost_s=0.1)
 
 
 if __name__ == "__main__":
