@@ -20,7 +20,8 @@ class ChunkerReplica(Chunker):
 
         log_through_serve()
         listen_on_node_address()
-        super().__init__(lambda: FrontEnd(settings.text), open_tracer(settings.tracing, "kokoro-chunker"))
+        tracer = open_tracer(settings.tracing, "kokoro-chunker")
+        super().__init__(lambda: FrontEnd(settings.text), tracer, RayRecorder())
 
 
 class KokoroReplica(Kokoro):

@@ -82,6 +82,11 @@ REFUSALS = Metric(
         ),
     ),
 )
+SENTENCES_IN_HAND = Metric(
+    "kokoro_sentences_in_hand",
+    "gauge",
+    "Sentences that become phonemes or wait for it, on this replica of the Chunker.",
+)
 SESSIONS_ENDED = Metric(
     "kokoro_sessions_total",
     "counter",
@@ -149,6 +154,7 @@ ALL = (
     ACTIVE_SESSIONS,
     ACTIVE_REQUESTS,
     SESSIONS_ENDED,
+    SENTENCES_IN_HAND,
     QUEUE_DEPTH,
     QUEUE_WAIT_S,
     BATCH_SEGMENTS,
@@ -175,3 +181,6 @@ class NoRecorder:
 
     def record(self, metric: Metric, value: float = 1.0, /, **tags: str) -> None:
         return None
+
+
+NO_RECORDER = NoRecorder()

@@ -24,11 +24,11 @@ from serve_app.metrics import (
     BATCH_SEGMENTS,
     BUSY_S,
     INFO,
+    NO_RECORDER,
     QUEUE_DEPTH,
     QUEUE_WAIT_S,
     SEGMENTS_CANCELLED,
     THIS_INSTALLATION,
-    NoRecorder,
     Recorder,
 )
 
@@ -36,8 +36,6 @@ if TYPE_CHECKING:  # the queue is imported and tested without the seconds that t
     from serve_app.engine.model import Synthesizer
 
 logger = logging.getLogger(__name__)
-
-_NO_RECORDER = NoRecorder()
 
 WARMUP_PHONEME_IDS = (50, 83, 54, 156, 31, 16, 81, 156, 86, 123, 4)
 """həlˈO ðˈɛɹ."""
@@ -57,7 +55,7 @@ class KokoroEngine:
         self,
         synthesizer: "Synthesizer",
         settings: EngineSettings,
-        recorder: Recorder = _NO_RECORDER,
+        recorder: Recorder = NO_RECORDER,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Start the worker thread, which alone calls `synthesizer.synthesize`.
@@ -81,7 +79,7 @@ class KokoroEngine:
         self._worker.start()
 
     @classmethod
-    def load(cls, settings: EngineSettings, weights: WeightsSettings, recorder: Recorder = _NO_RECORDER) -> Self:
+    def load(cls, settings: EngineSettings, weights: WeightsSettings, recorder: Recorder = NO_RECORDER) -> Self:
         """Load the model and speak once, if the settings say so. Blocks for seconds.
 
         Raises:

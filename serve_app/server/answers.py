@@ -75,6 +75,7 @@ class Answers:
     def __init__(self, speech: Speech, limits: LimitSettings, recorder: Recorder) -> None:
         self._speech, self.limits, self._recorder = speech, limits, recorder
         self._in_hand = Counter[str | None]()  # by the name of who asks
+        recorder.record(ACTIVE_REQUESTS, 0)
 
     async def serve(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request as an ASGI application."""

@@ -340,6 +340,7 @@ class BidirectionalStream:
     def __init__(self, speech: Speech, limits: LimitSettings, recorder: Recorder) -> None:
         self._speech, self.limits, self._recorder = speech, limits, recorder
         self._open: set[Connection] = set()
+        recorder.record(ACTIVE_SESSIONS, 0)  # from its start on: where no gateway tells, there is none
 
     async def __call__(self, scope: Scope, receive: Receive, send: ASGISend) -> None:
         socket, caller = WebSocket(scope, receive, send), caller_of(scope)

@@ -10,7 +10,9 @@ from serve_app.deployments.kokoro import Kokoro
 from serve_app.engine.fake import FakeEngine
 from serve_app.engine.types import AudioChunk, EngineInfo, Segment
 from serve_app.errors import EngineUnavailable, QueueSaturated, UnsupportedLanguage
+from serve_app.metrics import SENTENCES_IN_HAND
 from serve_app.text.pieces import Piece
+from tests.fakes import CountingRecorder
 
 SEGMENT = Segment("session", "request", 0, (1, 2, 3), "af_heart")
 
@@ -42,6 +44,26 @@ def test_health_and_info_follow_the_engine():
     with pytest.raises(EngineUnavailable):
         asyncio.run(kokoro.check_health())
     assert isinstance(asyncio.run(kokoro.info()), EngineUnavailable)
+
+
+class Sentences:
+    """A front end that says what it hears."""
+
+    languages = ("a",)
+
+    def pieces(self, sentence, lang):
+        return [sentence]
+
+
+def test_a_chunker_counts_the_sentences_in_hand_from_its_start_on():
+    async def asked(chunker):
+        await asyncio.gather(chunker.pieces("One.", "a"), chunker.pieces("Two.", "a"))
+
+    recorder = CountingRecorder()
+    chunker = Chunker(Sentences, recorder=recorder)
+    assert recorder.values[SENTENCES_IN_HAND.name] == [(0, {})]
+    asyncio.run(asked(chunker))
+    assert [value for value, _ in recorder.values[SENTENCES_IN_HAND.name]] == [0, 1, 2, 1, 0]
 
 
 class OneAtATime:

@@ -48,7 +48,7 @@ def test_messages_are_spoken_one_after_the_other_in_one_session(binary):
     run(scenario, recorder=recorder)
     assert recorder.outcomes(SESSIONS_ENDED) == ["closed"]
     assert recorder.outcomes(UTTERANCES) == ["complete"] * 3
-    assert [value for value, _ in recorder.values[ACTIVE_SESSIONS.name]] == [1, 0]
+    assert [value for value, _ in recorder.values[ACTIVE_SESSIONS.name]] == [0, 1, 0]
 
 
 def test_audio_frames_are_bounded_and_end_on_a_sample_border():
