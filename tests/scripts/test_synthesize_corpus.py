@@ -83,6 +83,7 @@ def wait_for(process, condition):
 def test_what_is_lost_or_fails_loses_and_doubles_no_row_and_turns_none_away(corpus, tmp_path, monkeypatch):
     """An engine, a worker and the driver are lost, and one row fails whenever it is tried."""
     monkeypatch.setenv("FRAGILE_FOLDER", str(tmp_path))
+    monkeypatch.setenv("RAY_OVERRIDE_RESOURCES", '{"CPU": 2, "GPU": 2}')  # by name, so that each worker takes one
     (tmp_path / "hindered").touch()
     out = tmp_path / "out"
 
