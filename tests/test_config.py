@@ -4,7 +4,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from serve_app.config import DeploymentSettings, Settings, SettingsError, load_settings, with_limits
+from serve_app.config import (
+    AutoscalingSettings,
+    DeploymentSettings,
+    Settings,
+    SettingsError,
+    load_settings,
+    with_limits,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 OF_NO_SERVER = ("deploy.yaml", "kuberay.yaml")
@@ -89,10 +96,25 @@ DOCUMENT = (ROOT / "docs" / "configuration.md").read_text()
 
 
 def test_the_documented_settings_are_the_real_ones():
-    table = DOCUMENT[DOCUMENT.index("## Settings") : DOCUMENT.index("## Ray's environment")]
+    table = DOCUMENT[DOCUMENT.index("## Settings") : DOCUMENT.index("## Deployments")]
     rows = dict(re.findall(r"^\| `([a-z_.]+)` \| ([^|]+) \|", table, re.MULTILINE))
     for name, value in leaves(Settings()):
         shown = rows.pop(name).strip(" `")
         if value is not None:
             assert yaml.safe_load(shown) == value, name
     assert rows == {}
+
+
+def test_the_documented_deployments_are_the_real_ones():
+    section = DOCUMENT[DOCUMENT.index("## Deployments") : DOCUMENT.index("## Ray's environment")]
+    of_each, of_autoscaling = (
+        {name: yaml.safe_load(f"[{cells.strip().replace(' |', ',')}]") for name, cells in rows}
+        for rows in (
+            re.findall(r"^\| `(\w+)` \| ((?:[\w.]+ \| ){2}[\w.]+) \|", section, re.MULTILINE),
+            re.findall(r"^\| `(\w+)` \| ([\d.]+) \| [^|]*\|?$", section, re.MULTILINE),
+        )
+    )
+    settings = Settings()
+    deployments = [settings.gateway.model_dump(), settings.chunker.model_dump(), settings.kokoro.model_dump()]
+    assert of_each == {name: [one[name] for one in deployments] for name in DeploymentSettings.model_fields}
+    assert {name: value for name, [value] in of_autoscaling.items()} == AutoscalingSettings().model_dump()

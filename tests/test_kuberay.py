@@ -135,3 +135,14 @@ def test_a_cluster_takes_every_option_from_the_file():
     assert kokoro.max_ongoing_requests == 1000
     for deployment in deployments.values():  # no machine is to spare for a second replica
         assert deployment._deployment_config.max_surge_percent == 0
+
+
+def test_the_lines_for_keys_fit_together_once_they_are_no_comment():
+    text = (ROOT / "configs" / "kuberay.yaml").read_text()
+    of_keys = r"^( *)# (access:|  keys_file:|volumes:|volumeMounts:|  - \{ name: keys)"
+    service, _ = yaml.safe_load_all(re.sub(of_keys, r"\1\2", text, flags=re.MULTILINE))
+    [application] = yaml.safe_load(service["spec"]["serveConfigV2"])["applications"]
+    pod = service["spec"]["rayClusterConfig"]["workerGroupSpecs"][0]["template"]["spec"]
+    [volume], [mount] = pod["volumes"], container(pod)["volumeMounts"]
+    assert load_settings(application["args"], {}).access.keys_file.parent == Path(mount["mountPath"])
+    assert (volume["name"], list(volume["secret"])) == (mount["name"], ["secretName"])
