@@ -120,7 +120,7 @@ class Internal(SpeechError):
 
 
 class IdleTimeout(SpeechError):
-    """A WebSocket session without text for `session_idle_timeout_s`, however often its client pings."""
+    """A WebSocket session without text or a ping for `session_idle_timeout_s`."""
 
     code, http_status, close_code = "idle_timeout", 408, 1001
 

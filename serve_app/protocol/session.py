@@ -61,7 +61,7 @@ class SessionLimits(RequestLimits):
     max_message_bytes: one client frame. Past it: TextTooLong, unread; to decode more would hold up other sessions.
     inbox_messages: utterances that may wait behind the one in hand.
     inbox_bytes: UTF-8 bytes of text that may wait there. Past either: QueueSaturated, and nothing is kept.
-    session_idle_timeout_s: without text to speak and with nothing left to speak, after which the session ends.
+    session_idle_timeout_s: without text or a ping, and with nothing left to speak, after which the session ends.
     """
 
     max_message_bytes: int
@@ -205,7 +205,7 @@ class Session:
 
     @property
     def idle_deadline_s(self) -> float | None:
-        """When `tick` ends the session, unless a text comes; None while there is something to speak.
+        """When `tick` ends the session, unless a text or a ping comes; None while there is something to speak.
 
         An utterance that is still being written counts as nothing to speak: it waits for the client.
         """
@@ -270,7 +270,7 @@ class Session:
         deadline_s = self.idle_deadline_s
         if deadline_s is None or now_s < deadline_s:
             return []
-        error = IdleTimeout(f"no text for {self._limits.session_idle_timeout_s:g} s")
+        error = IdleTimeout(f"no text and no ping for {self._limits.session_idle_timeout_s:g} s")
         if self._fed is not None:
             return self._fail_fed(self._fed, error, now_s)
         return [Send(error_frame(error)), *self._end_with(error, now_s)]
@@ -381,7 +381,8 @@ class Session:
         self._ending = Close(NORMAL_CLOSURE, "closed")
         return self._advance(now_s) if self._fed is None else self._end_feeding(message, now_s, epoch_s)
 
-    def _pong(self, _message: Ping, _now_s: float, _epoch_s: float) -> list[Action]:
+    def _pong(self, _message: Ping, now_s: float, _epoch_s: float) -> list[Action]:
+        self._active_s = now_s
         return [Send(Pong())]
 
     def _ignore(self, _message: ClientMessage, _now_s: float, _epoch_s: float) -> list[Action]:
@@ -419,7 +420,7 @@ class Session:
             raise _saturated("bytes of text", self._limits.inbox_bytes)
 
     def _take(self, text: str, now_s: float) -> None:
-        """It was let in: it spends, and it alone puts off the end of a silent session. A ping would for ever."""
+        """It was let in: it spends, and puts off the end of a silent session."""
         self._allowance.spend(len(text), now_s)
         self._active_s = now_s
 

@@ -293,7 +293,7 @@ def test_a_silent_session_ends_after_the_idle_timeout() -> None:
     assert close == Close(1001, "idle_timeout")
 
 
-def test_text_and_the_end_of_an_utterance_put_the_idle_timeout_off() -> None:
+def test_text_a_ping_and_the_end_of_an_utterance_put_the_idle_timeout_off() -> None:
     talk = session()
     tell(talk, now_s=200.0, text="Hi.")
     assert talk.idle_deadline_s is None
@@ -302,12 +302,13 @@ def test_text_and_the_end_of_an_utterance_put_the_idle_timeout_off() -> None:
     assert talk.idle_deadline_s == 5600.0
     delta(talk, "Being writ", now_s=5100.0)
     assert talk.idle_deadline_s == 5700.0
+    tell(talk, now_s=5200.0, type="ping")
+    assert talk.idle_deadline_s == 5800.0
 
 
-def test_a_client_that_only_pings_or_says_nothing_of_sense_is_idle() -> None:
+def test_a_client_that_says_nothing_of_sense_is_idle() -> None:
     talk = session()
     for number in range(1, 60):
-        tell(talk, now_s=10.0 * number, type="ping")
         tell(talk, now_s=10.0 * number, type="cancel")
         say(talk, " ", now_s=10.0 * number)
         talk.receive("junk", 10.0 * number, EPOCH_S)
