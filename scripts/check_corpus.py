@@ -44,7 +44,7 @@ class Run:
     @property
     def by_node(self) -> dict[str, int]:
         found = re.search(r"Parts by node: (.+)", self.told)
-        return {node: int(count) for node, count in re.findall(r"(\S+) (\d+)", found[1])} if found else {}
+        return {node: int(count) for node, count in re.findall(r"([0-9.]+) (\d+)", found[1])} if found else {}
 
     @property
     def audio_s_per_s(self) -> float:
@@ -97,7 +97,10 @@ class Cluster:
                 self.head.run("env", "RAY_ADDRESS=auto", *command)
         except subprocess.CalledProcessError as exc:
             status = exc.returncode
-        return Run(status, self.head.output.read_bytes()[before:].decode())
+        told = self.head.output.read_bytes()[before:].decode()
+        if as_job and (found := re.search(r"command failed with exit code (\d+)", told)):
+            status = int(found[1])  # of the job, where that of `ray job submit` is 1
+        return Run(status, told)
 
 
 @contextmanager
