@@ -84,7 +84,7 @@ class Cluster:
 
     def speak(self, corpus: Path, out: Path, *, as_job: bool = False) -> Run:
         """Run the command on the head, to its end."""
-        module = ["scripts/synthesize_corpus.py"] if self._real else ["-m", "scripts.tones_corpus"]
+        module = [str(ROOT / "scripts" / "synthesize_corpus.py")] if self._real else ["-m", "scripts.tones_corpus"]
         command = [sys.executable, *module, str(corpus), str(out), "--part-minutes=0.2", "--audio-files"]
         if self._real:
             command += ["--workers=2"]
