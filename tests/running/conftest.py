@@ -12,6 +12,7 @@ from faster_whisper import WhisperModel
 from scripts.running import SERVE_MODES, Running, local_config, serve_running
 from serve_app.audio.pcm import from_s16le
 from tests.otlp import Receiver, receiving
+from tests.running.locked import KeysFile
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -37,8 +38,14 @@ def spans() -> Iterator[Receiver]:
 
 
 @pytest.fixture(scope="module")
-def fragile_stack(spans: Receiver) -> Iterator[Running]:
-    """A model of tones that can be wedged, small limits, traced, and Ray Serve as it comes: the other mode.
+def keys(tmp_path_factory: pytest.TempPathFactory) -> KeysFile:
+    """Who may ask the fragile stack."""
+    return KeysFile(tmp_path_factory.mktemp("keys") / "keys")
+
+
+@pytest.fixture(scope="module")
+def fragile_stack(spans: Receiver, keys: KeysFile) -> Iterator[Running]:
+    """A model of tones that can be wedged, small limits, traced, locked, and Ray Serve as it comes: the other mode.
 
     Gone before the next module: two stacks at once are more than two cores carry, and `ray status` asks which.
     """
@@ -46,6 +53,7 @@ def fragile_stack(spans: Receiver) -> Iterator[Running]:
         "engine": {"job_overdue_s": 2, "warmup": False},
         "limits": {"max_sessions": 4, "max_requests": 4},
         "tracing": {"endpoint": spans.url},
+        "access": {"keys_file": str(keys.path)},
         "kokoro": {"num_cpus": 0.5, "health_check_period_s": 1, "health_check_timeout_s": 5},
     }
     config = local_config(import_path="tests.running.fragile_app:build", args=arguments)

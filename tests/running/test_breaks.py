@@ -1,25 +1,40 @@
-"""A stack that is overloaded, wedged and left in the middle, in the mode of Ray Serve that is not our default."""
+"""A stack that is locked, overloaded, wedged and left in the middle, in the mode of Ray Serve that is not our own."""
 
 import json
 from contextlib import ExitStack
 
 import httpx
 import pytest
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from serve_app.access.keys import new_key
 from tests.otlp import paths
 from tests.running.conversation import HANG_S, conversation
 from tests.running.fragile_app import WEDGE
+from tests.running.locked import KEY, bearer
 
 LONG = "A sentence of many tones that last for a while. " * 200
 
 
-def post(stack, text):
-    return httpx.post(f"{stack.http}/invocations", json={"text": text}, timeout=HANG_S)
+def post(stack, text, key=KEY):
+    return httpx.post(f"{stack.http}/invocations", json={"text": text}, headers=bearer(key), timeout=HANG_S)
+
+
+def session_of(stack, key=KEY):
+    return conversation(stack, additional_headers=bearer(key))
+
+
+def status_of(stack, key):
+    """What answers a request to open a session: 101 is yes."""
+    try:
+        with session_of(stack, key):
+            return 101
+    except InvalidStatus as refused:
+        return refused.response.status_code
 
 
 def test_messages_are_spoken_in_order_in_this_mode_too(fragile_stack):
-    with conversation(fragile_stack) as session:
+    with session_of(fragile_stack) as session:
         session.send(b"\x00\xff\xfe\x01")
         assert session.until("error")[0]["code"] == "bad_request"
         for number in range(20):
@@ -31,7 +46,7 @@ def test_messages_are_spoken_in_order_in_this_mode_too(fragile_stack):
 
 
 def test_an_utterance_is_one_trace_through_the_replicas(fragile_stack, spans):
-    with conversation(fragile_stack) as session:
+    with session_of(fragile_stack) as session:
         session.say("Once more.")
         assert session.spoken()
         session.say("Followed.", request_id="followed")
@@ -56,7 +71,7 @@ def test_an_utterance_is_one_trace_through_the_replicas(fragile_stack, spans):
 
 
 def test_an_open_session_takes_nothing_from_the_next_one(fragile_stack):
-    with conversation(fragile_stack) as idle, conversation(fragile_stack) as busy:
+    with session_of(fragile_stack) as idle, session_of(fragile_stack) as busy:
         busy.say("Hello.")
         assert busy.spoken()
         idle.say("Hello.")
@@ -65,10 +80,10 @@ def test_an_open_session_takes_nothing_from_the_next_one(fragile_stack):
 
 def test_surplus_sessions_are_refused_and_those_let_in_are_whole(fragile_stack):
     with ExitStack() as opened:
-        sessions = [opened.enter_context(conversation(fragile_stack)) for _ in range(4)]
+        sessions = [opened.enter_context(session_of(fragile_stack)) for _ in range(4)]
         for _ in range(8):
             with pytest.raises(InvalidStatus) as refused:
-                opened.enter_context(conversation(fragile_stack))
+                opened.enter_context(session_of(fragile_stack))
             response = refused.value.response
             assert response.status_code == 503
             assert int(response.headers["Retry-After"]) >= 1
@@ -84,7 +99,7 @@ def test_surplus_sessions_are_refused_and_those_let_in_are_whole(fragile_stack):
 
 def test_clients_that_leave_in_the_middle_leave_no_error_behind(fragile_stack):
     for number in range(10):
-        with conversation(fragile_stack) as session:
+        with session_of(fragile_stack) as session:
             session.say(LONG, request_id=f"left{number}")
             session.until("synthesis_start")
             assert isinstance(session.receive(), bytes)
@@ -95,9 +110,31 @@ def test_clients_that_leave_in_the_middle_leave_no_error_behind(fragile_stack):
     assert noise == []
 
 
+def test_keys_are_given_and_taken_back_while_it_runs_and_nobody_else_notices(fragile_stack, keys):
+    before, after = new_key(), new_key()
+    assert {status_of(fragile_stack, before), post(fragile_stack, "Hello.", before).status_code} == {401}
+
+    with session_of(fragile_stack) as other:
+        keys.write(alice=before)
+        fragile_stack.line("2 keys are in force")
+        with session_of(fragile_stack, before) as taken_back:
+            taken_back.say("Hello.")
+            assert taken_back.spoken()
+            keys.write(alice=after)
+            assert taken_back.until("error")[0]["code"] == "unauthorized"
+            with pytest.raises(ConnectionClosed) as ended:
+                taken_back.receive()
+            assert ended.value.rcvd.code == 1008
+        assert (status_of(fragile_stack, before), status_of(fragile_stack, after)) == (401, 101)
+        other.say("Hello.")
+        assert other.spoken()
+    assert fragile_stack.line('"event": "denied"', '"unknown"')
+    assert not any(key in line for line in fragile_stack.lines for key in (KEY, before, after))
+
+
 def test_a_wedged_engine_is_noticed_and_replaced(fragile_stack):
     """Last in the file: the replica that it hangs is another one afterwards."""
-    with conversation(fragile_stack) as session:
+    with session_of(fragile_stack) as session:
         session.say(WEDGE)
         session.until("synthesis_start")
         statuses = {200}
