@@ -56,7 +56,7 @@ def _overload(options: argparse.Namespace, promises: Promises) -> None:
     config = local_config()
     config["applications"][0]["args"] |= {"limits": ROOM, "engine": {"max_wait_s": MAX_WAIT_S}}
     with serve_running(config) as running:
-        asyncio.run(check_overload(running, promises, answers=options.answers))
+        asyncio.run(check_overload(running, promises, rounds=2, answers=options.answers, sentences=4, burst=40))
 
 
 if __name__ == "__main__":

@@ -4,12 +4,16 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from copy import deepcopy
 from typing import Any
 
 from ray.dashboard.modules.serve.sdk import ServeSubmissionClient
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
 from scripts.promises import CameNot
+from scripts.running import Running
 
 _DASHBOARD = "http://127.0.0.1:8265"
 _LOOK_EVERY_S = 0.5
@@ -59,6 +63,17 @@ class Service:
         applications: dict[str, Any] = self._client.get_serve_details()["applications"]
         (application,) = applications.values()
         return dict(application)
+
+
+def takes(running: Running, sessions: int) -> bool:
+    """Whether so many more sessions can be open at once."""
+    with ExitStack() as opened:
+        try:
+            for _ in range(sessions):
+                opened.enter_context(connect(running.websocket, compression=None))
+        except InvalidStatus as exc:
+            return exc.response.status_code != 503
+    return True
 
 
 async def until(condition: Callable[[], bool], within_s: float, what: str) -> float:

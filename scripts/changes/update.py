@@ -6,11 +6,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from websockets.exceptions import InvalidStatus
-from websockets.sync.client import connect
-
 from scripts.changes.clients import CROSSED, GOING_AWAY, Account, Crowd, worst
-from scripts.changes.service import Service, until
+from scripts.changes.service import Service, takes, until
 from scripts.promises import Promises
 from scripts.running import DEPLOYMENTS, Running
 from serve_app.errors import EngineUnavailable
@@ -22,6 +19,8 @@ AGAIN_WITHIN_S = 5.0
 """From the end of a session to the next one; there is always a replica that takes it."""
 
 ALL = frozenset(DEPLOYMENTS)
+
+OTHER_ARGUMENTS = {"limits": {"max_text_chars": 49_999}}
 
 
 async def check_update(
@@ -97,24 +96,16 @@ def _tell(what: str, took_s: float, seen: str, account: Account) -> None:
 async def _other_limits(running: Running, service: Service) -> str:
     """Fewer sessions than are open; the next one is refused, those there are not."""
     await asyncio.to_thread(service.deploy, Gateway={"user_config": {"max_sessions": 1}})
-    took_s = await until(lambda: _refused(running), WITHIN_S, "the new limit")
+    took_s = await until(lambda: not takes(running, 1), WITHIN_S, "the new limit")
     await asyncio.to_thread(service.deploy)
-    await until(lambda: not _refused(running), WITHIN_S, "the old limit")
+    await until(lambda: takes(running, 1), WITHIN_S, "the old limit")
     return f"in force after {took_s:.1f} s, and taken back"
-
-
-def _refused(running: Running) -> bool:
-    try:
-        connect(running.websocket, compression=None).close()
-    except InvalidStatus as exc:
-        return exc.response.status_code == 503
-    return False
 
 
 async def _other_arguments(_running: Running, service: Service) -> str:
     """Anything under `args`: Serve takes it for another application and replaces every replica."""
     before = await asyncio.to_thread(service.replicas)
-    await asyncio.to_thread(service.deploy, args={"limits": {"max_text_chars": 49_999}})
+    await asyncio.to_thread(service.deploy, args=OTHER_ARGUMENTS)
 
     def replaced() -> bool:
         now = service.replicas()
