@@ -29,8 +29,8 @@ _ROUTE = "websocket-sentences"
 _PATIENCE_S = 120.0
 _TEXT = "There are twelve of them left, in two colours."
 _LET_IN = "status 200"
-_LET_IN_S = 2.0
-"""For those with a place to take it, at the beginning of a round."""
+_LET_OUT_S, _LET_IN_S = 1.0, 2.0
+"""For those of the round before to be gone, and for those with a place to take it, at the beginning of a round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +85,14 @@ async def check_overload(
 
 
 async def _round(server: Server, number: int, answers: int, load: Load) -> list[Answer]:
+    await asyncio.sleep(_LET_OUT_S)
     sessions = ROOM["max_sessions"]
     return await run_round(server, _ROUTE, number, closed_loop(sessions, sessions * answers), load)
 
 
 async def _surplus(running: Running, refusals: list[Refusal]) -> None:
     """Sessions that there is no room for, as from a crowd of clients who do not wait; until cancelled."""
-    await asyncio.sleep(_LET_IN_S)
+    await asyncio.sleep(_LET_OUT_S + _LET_IN_S)
     async with asyncio.TaskGroup() as tasks:
         while True:
             tasks.create_task(_try_session(running, refusals))
