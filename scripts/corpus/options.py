@@ -24,6 +24,7 @@ class Options:
     Attributes:
         workers: None: as many as fit.
         threads, num_gpus: of each worker; `num_gpus` None: one where there are any.
+        batch: segments in one forward pass; None: what suits the device.
     """
 
     input: Path
@@ -38,7 +39,7 @@ class Options:
     workers: int | None
     threads: int
     num_gpus: float | None
-    batch: int
+    batch: int | None
 
     def deciding(self, settings: Settings) -> dict[str, Any]:
         """What decides what the output holds, by name; the rest may differ from run to run."""
@@ -85,7 +86,9 @@ def parse_options(given: Sequence[str] | None, described: str) -> Options:
     workers.add_argument(
         "--num-gpus", type=_share, metavar="GPUS", help="of a worker, such as 0.5 (default: 1 where there are any)"
     )
-    workers.add_argument("--batch", type=count, default=1, help="segments in one pass (default: %(default)s)")
+    workers.add_argument(
+        "--batch", type=count, metavar="N", help="segments in one forward pass (default: 16 on a GPU, else 1)"
+    )
     found = parser.parse_args(given)
     validate(SpeechOptions, {"voice": found.voice, "speed": found.speed, "lang": found.lang})
     return Options(

@@ -17,6 +17,7 @@ from scripts.corpus.rows import Rejected
 from scripts.corpus.speaking import Identity, Manner, Model, offline
 from serve_app.blends import check_voice
 from serve_app.config import Settings
+from serve_app.engine.schedule import default_batch
 from serve_app.protocol.requests import RequestLimits
 from serve_app.version import VERSION
 
@@ -55,7 +56,9 @@ def synthesize(options: Options, settings: Settings, model: type[Model]) -> Resu
     Raises InputError, OutputError, RunFailed, WeightsError, SpeechError.
     """
     pool = pool_for(workers=options.workers, threads=options.threads, num_gpus=options.num_gpus)
-    settings = offline(settings, threads=options.threads, max_batch=options.batch, on_gpu=pool.num_gpus > 0)
+    on_gpu = pool.num_gpus > 0
+    max_batch = options.batch or default_batch("cuda" if on_gpu else "cpu")
+    settings = offline(settings, threads=options.threads, max_batch=max_batch, on_gpu=on_gpu)
     files, others = find_files(options.input)
     if others:
         _tell(f"{others} files of other kinds are left aside")
