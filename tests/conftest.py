@@ -14,6 +14,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return 2 if config.args_source is pytest.Config.ArgsSource.TESTPATHS else 0
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A folder, whose tests share what is slow to start, stays in one process."""
     for item in items:
