@@ -1,10 +1,10 @@
 """All tests in two processes: running stacks in one, where much is waited for, and everything else in the other."""
 
-from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
-TESTS = Path(__file__).parent
 FIRST = "running"
 """The folder that takes longest. Its tests share one stack and the ports of Ray's dashboard and HAProxy."""
 
@@ -14,13 +14,21 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return 2 if config.args_source is pytest.Config.ArgsSource.TESTPATHS else 0
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: folder_of(item.nodeid) != FIRST)
+
+
+class ByFolder(LoadScopeScheduling):
     """A folder, whose tests share what is slow to start, stays in one process."""
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_folder(item)))
-    items.sort(key=lambda item: _folder(item) != FIRST)
+
+    def _split_scope(self, nodeid: str) -> str:
+        return folder_of(nodeid)
 
 
-def _folder(item: pytest.Item) -> str:
-    return item.path.relative_to(TESTS).parts[0]
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFolder:
+    return ByFolder(config, log)
+
+
+def folder_of(nodeid: str) -> str:
+    """`engine` of tests/engine/test_engine.py::test_name, `test_app.py` of tests/test_app.py::test_name."""
+    return nodeid.partition("::")[0].split("/")[1]
