@@ -93,6 +93,7 @@ def test_what_is_lost_or_fails_loses_and_doubles_no_row_and_turns_none_away(corp
     process = begin(corpus, out)
     try:
         wait_for(process, lambda: parts() >= 1)
+        assert process.poll() is None, process.communicate()[1]
         worker_of(process).kill()
         there = parts()
         wait_for(process, lambda: parts() >= there + 3)
