@@ -32,7 +32,7 @@ class FragileEngine(FakeEngine):
 class Fragile(Tones):
     @staticmethod
     def load(settings: Settings) -> tuple[FakeFrontEnd, FakeEngine]:
-        return FakeFrontEnd(), FragileEngine(cost_s=0.1)
+        return FakeFrontEnd(), FragileEngine(cost_s=0.4)  # so slow that it is still at work when its test looks
 
 
 if __name__ == "__main__":
