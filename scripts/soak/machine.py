@@ -133,5 +133,5 @@ def growth(samples: Sequence[Sample]) -> list[Growth]:
             for of in (settled[:third], settled[-third:])
         )
         watched_s = settled[-1].at_s - settled[0].at_s
-        grown.append(Growth(of_it[0].part, pid, watched_s, last[0], last[0] - first[0], last[1] - first[1]))
+        grown.append(Growth(of_it[-1].part, pid, watched_s, last[0], last[0] - first[0], last[1] - first[1]))
     return grown
