@@ -13,14 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from scripts.cluster.callers import CUT, GOING_AWAY, PAUSE_S, Caller, Crowd, rate, speaks
-from scripts.cluster.machines import CannotIsolate, Machine, network
+from scripts.cluster.machines import CANNOT_ISOLATE, CannotIsolate, Machine, network
 from scripts.cluster.stack import Cluster, config, until
 from scripts.promises import CameNot, Promises
 from scripts.running import REAL_APP, TIMED_APP
 from serve_app.errors import EngineUnavailable
 
 START_WITHIN_S = 300.0
-CANNOT_ISOLATE = 3
 WHOLE_WITHIN_S = 30.0
 SILENT_WHOLE_WITHIN_S = 60.0
 """Of a machine that is cut off: Ray takes 20 s to be sure of it."""

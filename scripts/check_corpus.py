@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from scripts.cluster.machines import CannotIsolate, Machine, addresses, network
+from scripts.cluster.machines import CANNOT_ISOLATE, CannotIsolate, Machine, addresses, network
 from scripts.cluster.stack import RAY, until
 from scripts.corpus.parts import committed
 from scripts.corpus.record import RECORD_FILE
@@ -30,7 +30,6 @@ from scripts.loadtest.speech import script
 from scripts.promises import CameNot, Promises
 from scripts.running import ROOT
 
-CANNOT_ISOLATE = 3
 START_WITHIN_S, RUN_WITHIN_S = 180.0, 600.0
 
 

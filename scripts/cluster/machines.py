@@ -30,6 +30,10 @@ read switched_off
 """
 
 
+CANNOT_ISOLATE = 3
+"""Exit status of a check that needs machines where there can be none."""
+
+
 class CannotIsolate(Exception):
     """This process may not make namespaces. The message says what it takes."""
 
